@@ -1,0 +1,20 @@
+# Everything the library, the tool and the tests are built with. Only oneTBB and Highway remain at run time.
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(TBB REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+if(RINGATTN_TOOL OR RINGATTN_TESTS)
+  find_package(CLI11 REQUIRED)
+endif()
+
+# The static Highway where there is one: then libringattn.so does not need libhwy at run time.
+find_path(RINGATTN_HWY_INCLUDE hwy/highway.h REQUIRED)
+find_library(RINGATTN_HWY_LIBRARY NAMES libhwy.a hwy REQUIRED)
+mark_as_advanced(RINGATTN_HWY_INCLUDE RINGATTN_HWY_LIBRARY)
+add_library(ringattn_hwy INTERFACE)
+target_include_directories(ringattn_hwy SYSTEM INTERFACE ${RINGATTN_HWY_INCLUDE})
+target_link_libraries(ringattn_hwy INTERFACE ${RINGATTN_HWY_LIBRARY})
+if(NOT RINGATTN_HWY_LIBRARY MATCHES "\\.a$")
+  target_compile_definitions(ringattn_hwy INTERFACE HWY_SHARED_DEFINE)
+endif()

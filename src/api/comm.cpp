@@ -1,0 +1,90 @@
+#include "api/guard.h"
+#include "api/handles.h"
+#include "api/read_struct.h"
+#include "comm/transports.h"
+
+namespace {
+
+using namespace ringattn;
+
+Status check_timeout(const char* field, std::int32_t value, std::int64_t usual, std::int64_t& out) {
+  if (value < -1) return invalid(std::string(field) + ": " + std::to_string(value) + ", expected -1 (never), 0 (default) or milliseconds");
+  out = value == 0 ? usual : value;
+  return {};
+}
+
+Status create_local(ringattn_context* context, const ringattn_comm_desc* given, ringattn_comm** out) {
+  RINGATTN_TRY(api::check_handle(context, "context"));
+  ringattn_comm_desc desc{};
+  RINGATTN_TRY(api::read_struct(given, "comm_desc", desc));
+  if (desc.world_size < 1 || desc.world_size > kMaxWorldSize) {
+    return invalid("world_size: " + std::to_string(desc.world_size) + ", expected 1.." + std::to_string(kMaxWorldSize));
+  }
+  if (out == nullptr) return invalid("out: NULL, expected room for world_size handles");
+  for (std::int32_t rank = 0; rank < desc.world_size; ++rank) out[rank] = nullptr;
+  comm::CommOptions options;
+  RINGATTN_TRY(check_timeout("timeout_ms", desc.timeout_ms, options.timeout_ms, options.timeout_ms));
+  RINGATTN_TRY(check_timeout("arrival_timeout_ms", desc.arrival_timeout_ms, options.arrival_timeout_ms, options.arrival_timeout_ms));
+  std::vector<std::unique_ptr<comm::Comm>> comms;
+  RINGATTN_TRY(comm::Comm::create_local(context->log, desc.world_size, desc.transport == nullptr ? "" : desc.transport,
+                                        options, comms));
+  std::vector<std::unique_ptr<ringattn_comm>> handles;
+  for (auto& comm : comms) {
+    handles.push_back(std::make_unique<ringattn_comm>());
+    handles.back()->context = context;
+    handles.back()->comm = std::move(comm);
+  }
+  context->children.fetch_add(desc.world_size);
+  for (std::size_t rank = 0; rank < handles.size(); ++rank) out[rank] = handles[rank].release();
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+ringattn_status ringattn_comm_create_local(ringattn_context* context, const ringattn_comm_desc* desc, ringattn_comm** out) {
+  return api::guarded([&] { return create_local(context, desc, out); });
+}
+
+ringattn_status ringattn_comm_rank(const ringattn_comm* comm, int32_t* rank, int32_t* world_size) {
+  return api::guarded([&]() -> Status {
+    RINGATTN_TRY(api::check_handle(comm, "comm"));
+    if (rank != nullptr) *rank = comm->comm->rank();
+    if (world_size != nullptr) *world_size = comm->comm->world();
+    return {};
+  });
+}
+
+ringattn_status ringattn_comm_abort(ringattn_comm* comm, const char* reason) {
+  return api::guarded([&]() -> Status {
+    RINGATTN_TRY(api::check_handle(comm, "comm"));
+    const std::string why = reason == nullptr || *reason == 0 ? "no reason given" : reason;
+    comm->comm->abort(RINGATTN_ERR_ABORTED, "aborted by rank " + std::to_string(comm->comm->rank()) + ": " + why);
+    return {};
+  });
+}
+
+ringattn_status ringattn_comm_status(const ringattn_comm* comm) {
+  return api::guarded([&]() -> Status {
+    RINGATTN_TRY(api::check_handle(comm, "comm"));
+    return comm->comm->state();
+  });
+}
+
+void ringattn_comm_destroy(ringattn_comm* comm) {
+  if (comm == nullptr || comm->generation != process_generation()) return;
+  if (comm->children.load() != 0 || comm->comm->busy.load()) {
+    comm->context->log.write(RINGATTN_LOG_ERROR, "comm_destroy: " + std::to_string(comm->children.load()) +
+                                                     " plans are still alive; nothing was destroyed");
+    return;
+  }
+  comm->context->children.fetch_sub(1);
+  delete comm;
+}
+
+ringattn_status ringattn_transport_register(const ringattn_transport_v1* transport) {
+  return api::guarded([&] { return comm::register_transport(transport); });
+}
+
+}  // extern "C"

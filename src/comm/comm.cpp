@@ -1,0 +1,168 @@
+#include "comm/comm.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "comm/transports.h"
+
+namespace ringattn::comm {
+namespace {
+
+std::atomic<std::uint64_t> next_ring{1};
+constexpr int kCompletionsAtOnce = 32;
+
+void host_log(void* self, std::int32_t level, const char* message) {
+  static_cast<const Log*>(self)->write(level, message == nullptr ? "" : message);
+}
+
+}  // namespace
+
+Status Comm::create_local(const Log& log, std::int32_t world, const std::string& transport, const CommOptions& options,
+                          std::vector<std::unique_ptr<Comm>>& out) {
+  const ringattn_transport_v1* table = nullptr;
+  RINGATTN_TRY(choose_transport(transport, &table));
+  const std::uint64_t ring = next_ring.fetch_add(1);
+  std::vector<std::unique_ptr<Comm>> comms;
+  for (std::int32_t rank = 0; rank < world; ++rank) {
+    std::unique_ptr<Comm> comm(new Comm());
+    comm->table_ = table;
+    comm->log_ = log;
+    comm->rank_ = rank;
+    comm->world_ = world;
+    comm->ring_id_ = ring;
+    comm->options_ = options;
+    comm->beat_.struct_size = sizeof(ringattn_beat_v1);
+    comm->beat_.waits_for = -1;
+    comm->host_ = {sizeof(ringattn_host_v1), 0, &comm->log_, host_log};
+    ringattn_link_desc_v1 desc{};
+    desc.struct_size = sizeof desc;
+    desc.rank = rank;
+    desc.world_size = world;
+    desc.open_timeout_ms = static_cast<std::int32_t>(std::min<std::int64_t>(options.arrival_timeout_ms, 0x7fffffff));
+    desc.group[0] = ring;
+    desc.group[1] = 0x72696e6761ULL;
+    desc.host = &comm->host_;
+    const char* error = nullptr;
+    const ringattn_status status = table->open(&desc, &comm->link_, &error);
+    if (status != RINGATTN_OK) {
+      comm->link_ = nullptr;
+      return {status, std::string("transport ") + table->name + ": " + (error == nullptr ? "cannot open a link" : error)};
+    }
+    comms.push_back(std::move(comm));
+  }
+  out = std::move(comms);
+  return {};
+}
+
+Comm::~Comm() {
+  if (link_ != nullptr) table_->close(link_);
+}
+
+std::uint64_t Comm::enter() {
+  const std::lock_guard lock(beat_mutex_);
+  beat_.entered = ++sequence_;
+  beat_.waits_for = -1;
+  beat_.counter = counter_.fetch_add(1, std::memory_order_relaxed) + 1;
+  told_counter_ = beat_.counter;
+  told_ns_ = now_ns();
+  watched_rank_ = -1;
+  table_->tell(link_, &beat_);
+  return sequence_;
+}
+
+void Comm::cancel(std::uint64_t sequence) {
+  const std::lock_guard lock(beat_mutex_);
+  if (beat_.canceled >= sequence) return;
+  beat_.canceled = sequence;
+  table_->tell(link_, &beat_);
+}
+
+ringattn_beat_v1 Comm::ask(std::int32_t rank) const {
+  ringattn_beat_v1 beat{};
+  beat.struct_size = sizeof beat;
+  beat.waits_for = -1;
+  table_->ask(link_, rank, &beat);
+  return beat;
+}
+
+bool Comm::canceled_here(std::uint64_t sequence) {
+  const std::lock_guard lock(beat_mutex_);
+  return beat_.canceled == sequence;
+}
+
+bool Comm::newly_canceled(std::uint64_t sequence, std::int32_t* rank) {
+  if (canceled_here(sequence)) {
+    *rank = rank_;
+    return true;
+  }
+  const std::uint64_t now = now_ns();
+  if (now - asked_ns_ < 1'000'000) return false;
+  asked_ns_ = now;
+  for (std::int32_t r = 0; r < world_; ++r) {
+    if (ask(r).canceled != sequence) continue;
+    *rank = r;
+    return true;
+  }
+  return false;
+}
+
+bool Comm::entered(std::int32_t rank, std::uint64_t sequence) const { return ask(rank).entered >= sequence; }
+
+void Comm::post(std::int32_t kind, std::int32_t peer, std::uint64_t tag, void* data, std::uint64_t bytes, Transfer& transfer) {
+  ringattn_transfer_v1 t{};
+  t.struct_size = sizeof t;
+  t.kind = kind;
+  t.peer = peer;
+  t.tag = tag;
+  t.data = data;
+  t.bytes = bytes;
+  t.user = reinterpret_cast<std::uintptr_t>(&transfer);
+  transfer.pending = true;
+  transfer.peer = peer;
+  transfer.bytes = bytes;
+  transfer.data = nullptr;
+  transfer.loan = 0;
+  ++pending_;
+  const ringattn_status status = table_->post(link_, &t, 1);
+  if (status != RINGATTN_OK) {
+    link_status_.store(status, std::memory_order_release);
+    --pending_;
+    transfer.pending = false;
+    transfer.status = status;
+    if (transfer.on_done != nullptr) transfer.on_done(transfer);
+  }
+}
+
+int Comm::poll() {
+  int total = 0;
+  for (;;) {
+    ringattn_completion_v1 done[kCompletionsAtOnce];
+    done[0].struct_size = sizeof(ringattn_completion_v1);
+    std::int32_t count = 0;
+    const ringattn_status status = table_->test(link_, done, kCompletionsAtOnce, &count);
+    if (status != RINGATTN_OK) link_status_.store(status, std::memory_order_release);
+    for (std::int32_t i = 0; i < count; ++i) {
+      Transfer& transfer = *reinterpret_cast<Transfer*>(static_cast<std::uintptr_t>(done[i].user));
+      --pending_;
+      transfer.pending = false;
+      transfer.status = done[i].status;
+      transfer.data = done[i].data;
+      transfer.loan = done[i].loan;
+      progressed();
+      if (transfer.on_done != nullptr) transfer.on_done(transfer);
+    }
+    total += count;
+    if (count < kCompletionsAtOnce) return total;
+  }
+}
+
+void Comm::withdraw(std::uint64_t sequence) { table_->withdraw(link_, kSequenceMask, sequence << 24); }
+
+Status Comm::state() const {
+  char reason[512] = "";
+  const ringattn_status status = table_->state(link_, reason, sizeof reason);
+  if (status == RINGATTN_OK) return {};
+  return {status, reason};
+}
+
+}  // namespace ringattn::comm

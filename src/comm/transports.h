@@ -1,0 +1,25 @@
+// Which transports there are, and which one to take.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "ringattn/transport.h"
+
+namespace ringattn::comm {
+
+struct TransportState {
+  const ringattn_transport_v1* table;
+  std::int32_t score;  // 0 = cannot run here
+  std::string why_not;
+};
+
+// The built-in ones, then those the application registered.
+std::vector<TransportState> transports();
+
+// `wished` empty: what RINGATTN_TRANSPORT names, else the highest score.
+Status choose_transport(const std::string& wished, const ringattn_transport_v1** out);
+
+Status register_transport(const ringattn_transport_v1* table);
+
+}  // namespace ringattn::comm

@@ -1,0 +1,88 @@
+// Slow is not hung: a wait ends with TIMEOUT only when the rank that it finally depends on has not moved for the whole timeout, however long
+// the run takes. Who waits for whom, and how far everybody is, comes by the life line (transport.h: tell, ask).
+#include <algorithm>
+
+#include "base/clock.h"
+#include "comm/comm.h"
+
+namespace ringattn::comm {
+namespace {
+
+constexpr std::uint64_t kMillisecond = 1'000'000;
+
+std::uint64_t beat_ns(const CommOptions& options) {
+  // A quarter of the timeout, so that a rank that computes is never taken for a hung one; at most once a second.
+  if (options.timeout_ms < 0) return 1000 * kMillisecond;
+  return std::min<std::uint64_t>(1000, static_cast<std::uint64_t>(options.timeout_ms) / 4 + 1) * kMillisecond;
+}
+
+}  // namespace
+
+void Comm::tell(std::int32_t waits_for, bool force) {
+  const std::uint64_t now = now_ns();
+  const std::lock_guard lock(beat_mutex_);
+  const std::uint64_t counter = counter_.load(std::memory_order_relaxed);
+  const bool changed = counter != told_counter_ || waits_for != beat_.waits_for;
+  if (!changed || (!force && now - told_ns_ < beat_ns(options_))) return;
+  told_ns_ = now;
+  told_counter_ = counter;
+  beat_.counter = counter;
+  beat_.waits_for = waits_for;
+  table_->tell(link_, &beat_);
+}
+
+std::int32_t Comm::finally_waits_for(std::int32_t first, std::uint64_t* counter, bool* arrived) const {
+  // Follow the chain of waits. In a cycle every rank of it counts: their counters are added up, so that any movement shows.
+  std::int32_t rank = first;
+  std::uint64_t sum = 0;
+  for (std::int32_t hops = 0; hops <= world_; ++hops) {
+    const ringattn_beat_v1 beat = ask(rank);
+    *arrived = beat.entered >= sequence_;
+    if (!*arrived) {
+      *counter = beat.entered;
+      return rank;
+    }
+    if (beat.waits_for < 0 || beat.waits_for >= world_) {
+      *counter = beat.counter;
+      return rank;
+    }
+    sum += beat.counter;
+    if (beat.waits_for == rank_ || hops == world_) break;
+    rank = beat.waits_for;
+  }
+  *counter = sum;
+  return first;
+}
+
+void Comm::watch(std::int32_t waits_for) {
+  const std::uint64_t now = now_ns();
+  if (watched_rank_ >= 0 && now - watched_at_ns_ < beat_ns(options_) / 4) return;
+  watched_at_ns_ = now;
+  std::uint64_t counter = 0;
+  bool arrived = false;
+  const std::int32_t rank = finally_waits_for(waits_for, &counter, &arrived);
+  if (rank != watched_rank_ || counter != watched_counter_ || arrived != watched_arrived_) {
+    watched_rank_ = rank;
+    watched_counter_ = counter;
+    watched_arrived_ = arrived;
+    watched_since_ns_ = now;
+    return;
+  }
+  const std::int64_t limit_ms = arrived ? options_.timeout_ms : options_.arrival_timeout_ms;
+  if (limit_ms < 0 || now - watched_since_ns_ < static_cast<std::uint64_t>(limit_ms) * kMillisecond) return;
+  const std::string who = "rank " + std::to_string(rank);
+  abort(RINGATTN_ERR_TIMEOUT,
+        arrived ? who + " made no progress for " + std::to_string(limit_ms) + " ms (timeout_ms) while rank " +
+                      std::to_string(rank_) + " waited for rank " + std::to_string(waits_for)
+                : who + " did not enter collective call " + std::to_string(sequence_) + " within " +
+                      std::to_string(limit_ms) + " ms (arrival_timeout_ms)");
+}
+
+std::int32_t Comm::whom_to_wait_for(const std::vector<std::int32_t>& candidates) const {
+  for (const std::int32_t rank : candidates) {
+    if (!entered(rank, sequence_)) return rank;
+  }
+  return candidates.empty() ? -1 : candidates.front();
+}
+
+}  // namespace ringattn::comm

@@ -1,0 +1,121 @@
+#include "plan/agree.h"
+
+#include <memory>
+
+#include "base/digest.h"
+#include "comm/exchange.h"
+
+namespace ringattn::plan {
+namespace {
+
+constexpr std::uint64_t kRestNs = 1'000'000;
+
+// One rank's exchange: a digest that says only which call this is, then the records.
+class Exchange {
+ public:
+  Exchange(Agreement& agreement, bool first)
+      : agreement_(agreement), comm_(*agreement.comm), sequence_(comm_.enter()), digests_(comm_), digests_open_(first) {
+    if (first) {
+      digests_.start(sequence_, Digest().add(2 /* plan_create */).value());
+    } else {
+      start_records();
+    }
+  }
+
+  bool step() {
+    comm_.poll();
+    if (comm_.dead()) return dead();
+    if (digests_open_) {
+      if (!digests_.step()) return false;
+      if (comm_.dead()) return dead();
+      digests_open_ = false;
+      start_records();
+    }
+    if (!records_->step()) return false;
+    if (comm_.dead() || comm_.pending() != 0) return comm_.dead() && dead();
+    decode_all();
+    return true;
+  }
+
+  void idle() {
+    const std::int32_t peer = digests_open_ ? digests_.waits_for() : records_->waits_for();
+    comm_.tell(peer, true);
+    if (peer >= 0) comm_.watch(peer);
+  }
+
+  comm::Comm& comm() { return comm_; }
+
+ private:
+  void start_records() {
+    records_ = std::make_unique<comm::RecordExchange>(comm_, sequence_, encode(agreement_.own));
+  }
+
+  bool dead() {
+    // Posted transfers point into this object: it stays until they have ended, which a dead link does soon.
+    if (comm_.pending() != 0) return false;
+    agreement_.status = agreement_.own.verdict != RINGATTN_OK ? Status(agreement_.own.verdict, agreement_.own.reason)
+                                                               : comm_.state();
+    return true;
+  }
+
+  void decode_all() {
+    agreement_.records.resize(static_cast<std::size_t>(comm_.world()));
+    for (std::size_t rank = 0; rank < agreement_.records.size(); ++rank) {
+      if (decode(records_->records()[rank], agreement_.records[rank])) continue;
+      comm_.abort(RINGATTN_ERR_TRANSPORT, "rank " + std::to_string(rank) + " sent a record that cannot be read");
+      agreement_.status = comm_.state();
+      return;
+    }
+    agreement_.status = judge(agreement_.records, comm_.rank());
+  }
+
+  Agreement& agreement_;
+  comm::Comm& comm_;
+  std::uint64_t sequence_;
+  comm::DigestExchange digests_;
+  bool digests_open_;
+  std::unique_ptr<comm::RecordExchange> records_;
+};
+
+void agree_in_memory(std::span<Agreement> agreements) {
+  std::vector<Record> records(agreements.size());
+  for (const Agreement& agreement : agreements) {
+    records[static_cast<std::size_t>(agreement.comm->rank())] = agreement.own;
+  }
+  for (Agreement& agreement : agreements) {
+    agreement.comm->enter();
+    agreement.records = records;
+    agreement.status = judge(records, agreement.comm->rank());
+  }
+}
+
+}  // namespace
+
+bool whole_ring(std::span<comm::Comm* const> comms) {
+  if (comms.empty() || static_cast<std::int64_t>(comms.size()) != comms[0]->world()) return false;
+  std::vector<bool> seen(comms.size(), false);
+  for (const comm::Comm* comm : comms) {
+    if (comm->ring_id() != comms[0]->ring_id() || seen[static_cast<std::size_t>(comm->rank())]) return false;
+    seen[static_cast<std::size_t>(comm->rank())] = true;
+  }
+  return true;
+}
+
+void agree(std::span<Agreement> agreements, bool first) {
+  std::vector<comm::Comm*> comms;
+  for (const Agreement& agreement : agreements) comms.push_back(agreement.comm);
+  if (whole_ring(comms)) {
+    agree_in_memory(agreements);
+    return;
+  }
+  std::vector<std::unique_ptr<Exchange>> open;
+  for (Agreement& agreement : agreements) open.push_back(std::make_unique<Exchange>(agreement, first));
+  while (!open.empty()) {
+    std::erase_if(open, [](const std::unique_ptr<Exchange>& exchange) { return exchange->step(); });
+    if (open.empty()) return;
+    for (const auto& exchange : open) exchange->idle();
+    open.front()->comm().wait(kRestNs);
+  }
+}
+
+}  // namespace ringattn::plan

@@ -1,0 +1,284 @@
+// The phases of an execution: agreement, run, end.
+#include "ring/execution.h"
+
+#include "base/clock.h"
+#include "base/digest.h"
+
+namespace ringattn::ring {
+namespace {
+
+constexpr std::size_t kMostEvents = std::size_t{1} << 20;
+
+std::size_t events_for(const plan::Plan& plan, std::size_t operations) {
+  const __int128 tiles = static_cast<__int128>(plan.most_tiles) * (plan.world + 1);
+  const __int128 wanted = tiles + 4 * static_cast<__int128>(operations) + 64;
+  return wanted < static_cast<__int128>(kMostEvents) ? static_cast<std::size_t>(wanted) : kMostEvents;
+}
+
+}  // namespace
+
+Execution::Execution(const plan::Plan& plan, comm::Comm& comm, std::uint64_t plan_number)
+    : plan_(plan), comm_(comm), plan_number_(plan_number), digests_(comm) {
+  const std::size_t world = static_cast<std::size_t>(plan.world);
+  call_.sequences.reserve(static_cast<std::size_t>(plan.problem.max_sequences));
+  layout_.reserve(plan.problem, plan.world);
+  schedule::reserve_ring(plan.world, schedule_);
+  const std::size_t operations = schedule_.operations.capacity();
+  waiting_.resize(operations);
+  successor_first_.resize(operations + 1);
+  successors_.resize(schedule_.after.capacity());
+  ended_operations_.reserve(operations);
+  operation_position_.resize(operations);
+  transfers_.resize(operations);
+  posted_ns_.resize(operations);
+  position_operation_.reserve(world + 1);
+  blocks_.resize(world);
+  lent_views_.resize(world);
+  receive_operation_.resize(world);
+  queue_.reserve(plan.most_tiles, plan.world + 1);
+  progress_.resize(static_cast<std::size_t>(plan.most_tiles));
+  workers_.resize(static_cast<std::size_t>(plan.workers));
+  if ((plan.problem.flags & RINGATTN_PLAN_TRACE) != 0) trace_.reserve(events_for(plan, operations));
+}
+
+Status Execution::prepare() {
+  const std::uint64_t value = digest();
+  if (prepared_ && value == prepared_digest_) return {};
+  prepared_ = false;
+  RINGATTN_TRY(layout_.build(plan_.problem, plan_.world, call_));
+  schedule::generate_ring(plan_.problem, layout_, plan_.rank, plan_.lends, schedule_);
+  link_operations();
+  prepared_digest_ = value;
+  prepared_ = true;
+  return {};
+}
+
+std::uint64_t Execution::digest() const {
+  Digest digest;
+  digest.add(1 /* forward */).add(plan_number_).add(static_cast<std::uint64_t>(call_.rows));
+  for (const Sequence& s : call_.sequences) {
+    const std::int64_t words[] = {s.q_length, s.k_length, s.offset};
+    digest.add(words);
+  }
+  return digest.value();
+}
+
+plan::Record Execution::record(const Status& refusal) const {
+  plan::Record record;
+  record.verdict = refusal.code();
+  record.reason = refusal.message();
+  const auto add = [&](const std::string& name, std::int64_t value) {
+    record.fields.emplace_back(name, std::to_string(value));
+  };
+  record.fields.emplace_back("collective call", "forward");
+  add("plan (by order of creation)", static_cast<std::int64_t>(plan_number_));
+  add("call.sequences", static_cast<std::int64_t>(call_.sequences.size()));
+  std::int64_t end_q = 0, end_k = 0;
+  for (std::size_t s = 0; s < call_.sequences.size(); ++s) {
+    const Sequence& sequence = call_.sequences[s];
+    end_q += sequence.q_length;
+    end_k += sequence.k_length;
+    add("call.cu_q[" + std::to_string(s + 1) + "]", end_q);
+    add("call.cu_k[" + std::to_string(s + 1) + "]", end_k);
+    add("call.query_offset (sequence " + std::to_string(s) + ")", sequence.offset);
+  }
+  return record;
+}
+
+void Execution::start(const ForwardTensors& tensors, std::byte* workspace, Status refusal, bool agreed) {
+  tensors_ = tensors;
+  workspace_ = workspace;
+  refusal_ = std::move(refusal);
+  result_ = Status();
+  why_ = Status();
+  records_.reset();
+  sequence_ = comm_.sequence();
+  times_ = ringattn_times{};
+  start_ns_ = now_ns();
+  idle_since_ns_ = 0;
+  trace_.clear();
+  for (Worker& worker : workers_) {
+    worker.packed_tile = -1;
+    worker.compute_ns = worker.tiles = 0;
+  }
+  const bool runs = refusal_.ok();
+  const std::int64_t rows = runs ? tensors_.o.shape[1] : 0;
+  tiles_per_row_ = plan_.tiles_per_row(rows);
+  const std::int64_t tiles = plan_.problem.batch * plan_.problem.kv_heads * tiles_per_row_;
+  for (std::int64_t tile = 0; tile < tiles; ++tile) progress_[static_cast<std::size_t>(tile)] = Progress();
+  queue_.start(tiles, runs ? static_cast<std::int32_t>(position_operation_.size()) : 0, plan_.lends);
+  const double keys = static_cast<double>(plan_.most_capacity_k);
+  task_flops_ = 2.0 * plan_.kernel->lanes * keys * static_cast<double>(plan_.problem.head_dim_qk + plan_.problem.head_dim_v);
+  phase_.store(Phase::digests, std::memory_order_release);
+  // A refusal has a digest of its own, so that everybody comes to the records.
+  const std::uint64_t own = refusal_.ok() ? digest() : Digest().add(static_cast<std::uint64_t>(comm_.rank())).value() ^ digest();
+  if (agreed || plan_.world == 1) {
+    if (refusal_.ok()) {
+      begin_running();
+    } else {
+      stop(refusal_);
+    }
+    return;
+  }
+  digests_.start(sequence_, own);
+}
+
+void Execution::step_agreement() {
+  if (phase_.load(std::memory_order_relaxed) == Phase::digests) {
+    if (!digests_.step()) return;
+    if (comm_.dead() || comm_.canceled_here(sequence_)) return;  // check_alive knows the reason
+    if (digests_.equal()) {
+      begin_running();
+      return;
+    }
+    records_ = std::make_unique<comm::RecordExchange>(comm_, sequence_, plan::encode(record(refusal_)));
+    phase_.store(Phase::records, std::memory_order_release);
+  }
+  if (!records_->step()) return;
+  std::vector<plan::Record> records(static_cast<std::size_t>(plan_.world));
+  for (std::size_t rank = 0; rank < records.size(); ++rank) {
+    if (!plan::decode(records_->records()[rank], records[rank])) {
+      stop({RINGATTN_ERR_TRANSPORT, "rank " + std::to_string(rank) + " sent a record that cannot be read"});
+      return;
+    }
+  }
+  Status verdict = plan::judge(records, plan_.rank);
+  if (verdict.ok()) verdict = {RINGATTN_ERR_INTERNAL, "digests differ but records do not"};
+  stop(std::move(verdict));
+}
+
+void Execution::begin_running() {
+  agreed_ns_ = now_ns();
+  times_.agree_ns = agreed_ns_ - start_ns_;
+  trace_.add(RINGATTN_EVENT_AGREE, -1, -1, -1, 0, start_ns_, agreed_ns_, 0);
+  phase_.store(Phase::running, std::memory_order_release);
+  own_view_ = BlockView{tensors_.k.data,
+                        tensors_.v.data,
+                        {tensors_.k.stride[0], tensors_.k.stride[1], tensors_.k.stride[2]},
+                        {tensors_.v.stride[0], tensors_.v.stride[1], tensors_.v.stride[2]}};
+  blocks_[static_cast<std::size_t>(plan_.rank)] = own_view_;
+  const std::int32_t count = static_cast<std::int32_t>(schedule_.operations.size());
+  operations_left_ = count;
+  // Finalize is a position of each tile's own chain: open from now on, as outputs may be written.
+  queue_.open(static_cast<std::int32_t>(position_operation_.size()) - 1);
+  for (std::int32_t index = 0; index < count; ++index) {
+    waiting_[static_cast<std::size_t>(index)] = schedule_.operations[static_cast<std::size_t>(index)].after_count;
+  }
+  for (std::int32_t index = 0; index < count; ++index) {
+    if (schedule_.operations[static_cast<std::size_t>(index)].after_count == 0) begin(index);
+  }
+}
+
+void Execution::allow_own_tiles() {
+  if (!agreeing() || !refusal_.ok() || position_operation_.size() < 2) return;
+  const schedule::Operation& first = schedule_.operations[static_cast<std::size_t>(position_operation_[0])];
+  if (first.block != plan_.rank || first.after_count != 0) return;
+  blocks_[static_cast<std::size_t>(plan_.rank)] =
+      BlockView{tensors_.k.data,
+                tensors_.v.data,
+                {tensors_.k.stride[0], tensors_.k.stride[1], tensors_.k.stride[2]},
+                {tensors_.v.stride[0], tensors_.v.stride[1], tensors_.v.stride[2]}};
+  queue_.open(0);
+}
+
+void Execution::poll() {
+  const Phase phase = phase_.load(std::memory_order_relaxed);
+  if (phase == Phase::idle || phase == Phase::ended) return;
+  comm_.poll();
+  check_alive();
+  if (agreeing()) step_agreement();
+  if (phase_.load(std::memory_order_relaxed) == Phase::running) {
+    drain_operations();
+    if (operations_left_ == 0 && comm_.pending() == 0) end(Status());
+  }
+  if (phase_.load(std::memory_order_relaxed) == Phase::stopping) end_if_quiet();
+  const bool computing = queue_.ready() > 0 || queue_.running() > 0;
+  account_idle(!ended() && !computing);
+  if (!ended() && computing) comm_.tell(-1, false);
+}
+
+void Execution::check_alive() {
+  if (phase_.load(std::memory_order_relaxed) == Phase::stopping) return;
+  if (comm_.dead()) {
+    stop(comm_.state());
+    return;
+  }
+  std::int32_t rank = 0;
+  if (!comm_.newly_canceled(sequence_, &rank)) return;
+  // What has been computed whole stays whole: only memory that others still read is waited for.
+  if (phase_.load(std::memory_order_relaxed) == Phase::running && queue_.all_passed() && refusal_.ok()) {
+    why_ = Status();
+  } else {
+    why_ = {RINGATTN_ERR_CANCELED, "canceled by rank " + std::to_string(rank)};
+  }
+  comm_.cancel(sequence_);
+  queue_.close();
+  comm_.withdraw(sequence_);
+  phase_.store(Phase::stopping, std::memory_order_release);
+}
+
+void Execution::stop(Status why) {
+  why_ = std::move(why);
+  queue_.close();
+  phase_.store(Phase::stopping, std::memory_order_release);
+}
+
+void Execution::cancel() {
+  comm_.cancel(sequence_);
+  comm_.wake();
+}
+
+void Execution::end_if_quiet() {
+  if (queue_.running() != 0) return;
+  release_loans();
+  comm_.poll();
+  if (comm_.pending() == 0) end(why_);
+}
+
+void Execution::end(Status result) {
+  account_idle(false);
+  result_ = std::move(result);
+  const std::uint64_t now = now_ns();
+  times_.total_ns = now - start_ns_;
+  for (const Worker& worker : workers_) {
+    times_.compute_ns += worker.compute_ns;
+    times_.tiles += worker.tiles;
+    if (worker.tiles > 0) ++times_.workers;
+  }
+  comm_.tell(-1, true);
+  phase_.store(Phase::ended, std::memory_order_release);
+}
+
+void Execution::account_idle(bool idle_now) {
+  if (idle_now) {
+    if (idle_since_ns_ == 0) idle_since_ns_ = now_ns();
+    return;
+  }
+  if (idle_since_ns_ == 0) return;
+  const std::uint64_t now = now_ns();
+  times_.exposed_wait_ns += now - idle_since_ns_;
+  trace_.add(RINGATTN_EVENT_WAIT, -1, -1, -1, 0, idle_since_ns_, now, 0);
+  idle_since_ns_ = 0;
+}
+
+void Execution::idle() {
+  const Phase phase = phase_.load(std::memory_order_relaxed);
+  if (phase == Phase::idle || phase == Phase::ended) return;
+  const std::int32_t peer = waits_for();
+  comm_.tell(peer, true);
+  if (peer >= 0 && phase != Phase::stopping) {
+    comm_.watch(peer);
+  } else {
+    comm_.stop_watching();
+  }
+}
+
+ringattn_times Execution::times() const { return times_; }
+
+std::uint64_t Execution::bytes_held() const {
+  const auto bytes = [](const auto& list) { return static_cast<std::uint64_t>(list.capacity() * sizeof(list[0])); };
+  return layout_.bytes() + bytes(call_.sequences) + bytes(schedule_.operations) + bytes(schedule_.after) + bytes(waiting_) +
+         bytes(successors_) + bytes(transfers_) + bytes(posted_ns_) + bytes(blocks_) + bytes(progress_) + bytes(workers_);
+}
+
+}  // namespace ringattn::ring

@@ -1,0 +1,168 @@
+// One rank's run of a plan: agrees with its peers, then walks the schedule. Posts every transfer that is ready, hands out ready tiles, folds what
+// has ended back into the schedule. Knows no topology. All memory is taken in the constructor.
+//
+// poll, idle and stop are for one thread at a time (the one that advances the request, or a worker on its behalf); draw and run for any worker.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/call.h"
+#include "base/memory.h"
+#include "base/tensor.h"
+#include "comm/comm.h"
+#include "comm/exchange.h"
+#include "plan/plan.h"
+#include "plan/record.h"
+#include "ring/tile_queue.h"
+#include "trace/trace.h"
+
+namespace ringattn::ring {
+
+struct ForwardTensors {
+  TensorView q, k, v, o, lse;
+  bool wants_lse = false;
+};
+
+// Where a block's K and V lie. A lending transport lends this, and with it the tensors behind it.
+struct BlockView {
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
+  std::int64_t k_stride[3] = {0, 0, 0};  // batch, seq, head; in elements
+  std::int64_t v_stride[3] = {0, 0, 0};
+};
+
+class Execution {
+ public:
+  Execution(const plan::Plan& plan, comm::Comm& comm, std::uint64_t plan_number);
+
+  // Cuts the problem for the values of a call. Nothing has been sent yet.
+  Status prepare();
+  Call& call() { return call_; }  // filled in by the caller before prepare
+  const schedule::Layout& layout() const { return layout_; }
+
+  // From here on the execution is under way until ended(). `refusal` not OK: this rank refuses and only takes part in the agreement.
+  // agreed = the caller has compared all ranks in memory already.
+  void start(const ForwardTensors& tensors, std::byte* workspace, Status refusal, bool agreed);
+  std::uint64_t digest() const;  // of the operation and the values of the call
+  plan::Record record(const Status& refusal) const;
+
+  void poll();
+  void idle();  // nothing to compute: tell the peers, and watch the one that is waited for
+  void allow_own_tiles();
+  void stop(Status why);
+  void cancel();  // any thread
+
+  bool draw(Task& task) { return queue_.draw(task); }
+  // Does a part of the task. True: there is more of it (`task` may have moved on to its next position).
+  bool run(Task& task, std::int32_t worker);
+  void put_back(const Task& task);
+
+  bool ended() const { return phase_.load(std::memory_order_acquire) == Phase::ended; }
+  bool agreeing() const {
+    const Phase phase = phase_.load(std::memory_order_acquire);
+    return phase == Phase::digests || phase == Phase::records;
+  }
+  std::int64_t ready() const { return queue_.ready(); }
+  double task_flops() const { return task_flops_; }  // of an average tile and block
+
+  const Status& result() const { return result_; }
+  comm::Comm& comm() { return comm_; }
+  const plan::Plan& plan() const { return plan_; }
+  ringattn_times times() const;
+  const trace::Trace& trace() const { return trace_; }
+  std::uint64_t bytes_held() const;
+
+  Execution* next_part = nullptr;  // of the same request
+
+ private:
+  enum class Phase { idle, digests, records, running, stopping, ended };
+  struct alignas(kAlignment) Worker {
+    std::int64_t packed_tile = -1;  // whose queries its scratch holds
+    std::uint64_t compute_ns = 0, tiles = 0;
+    std::int64_t lo[kernels::kMaxLanes], hi[kernels::kMaxLanes];
+    std::int64_t row_lo[kernels::kMaxLanes], row_hi[kernels::kMaxLanes];
+  };
+  struct TilePlace {
+    std::int64_t batch, kv_head, first;
+    int lanes;
+  };
+  struct Progress {  // of a tile inside its position
+    std::int64_t segment = 0, key = 0;
+    bool begun = false;
+  };
+
+  // execution.cpp: phases
+  void check_alive();
+  void step_agreement();
+  void begin_running();
+  void end_if_quiet();
+  void end(Status result);
+  void account_idle(bool idle_now);
+
+  // operations.cpp: the schedule
+  void link_operations();
+  void drain_operations();
+  void begin(std::int32_t operation);
+  void complete(std::int32_t operation);
+  void begin_transfer(std::int32_t index);
+  void transfer_ended(std::int32_t index);
+  void pack_own_block();
+  void release_loans();
+  BlockView wire_view(const std::byte* data, std::int64_t rows) const;
+  std::int32_t waits_for() const;
+  static void on_transfer_done(comm::Transfer& transfer);
+
+  // tiles.cpp: the work
+  TilePlace place_of(std::int64_t tile) const;
+  bool run_attend(Task& task, Worker& worker, std::byte* scratch);
+  bool intervals(const TilePlace& place, const schedule::Shard& keys, std::int64_t segment, Worker& worker,
+                 kernels::KeyRange& range) const;
+  void run_finalize(const Task& task);
+  std::byte* state_of(std::int64_t tile) const;
+
+  const plan::Plan& plan_;
+  comm::Comm& comm_;
+  const std::uint64_t plan_number_;
+  std::atomic<Phase> phase_{Phase::idle};
+
+  Call call_;
+  schedule::Layout layout_;
+  schedule::Schedule schedule_;
+  std::uint64_t prepared_digest_ = 0;
+  bool prepared_ = false;
+
+  ForwardTensors tensors_;
+  std::byte* workspace_ = nullptr;
+  Status refusal_, result_, why_;
+  std::uint64_t sequence_ = 0;
+  comm::DigestExchange digests_;
+  std::unique_ptr<comm::RecordExchange> records_;
+
+  // By operation.
+  std::vector<std::int32_t> waiting_, successor_first_, successors_, ended_operations_, operation_position_;
+  std::vector<comm::Transfer> transfers_;
+  std::vector<std::uint64_t> posted_ns_;
+  std::int32_t operations_left_ = 0;
+  // By position.
+  std::vector<std::int32_t> position_operation_;
+  // By block.
+  std::vector<BlockView> blocks_;
+  std::vector<const BlockView*> lent_views_;
+  std::vector<std::int32_t> receive_operation_;  // -1 = not received
+  BlockView own_view_;
+
+  TileQueue queue_;
+  std::vector<Progress> progress_;  // by tile
+  std::vector<Worker> workers_;
+  std::int64_t tiles_per_row_ = 0;
+  double task_flops_ = 0;
+
+  trace::Trace trace_;
+  ringattn_times times_{};
+  std::uint64_t start_ns_ = 0, agreed_ns_ = 0, idle_since_ns_ = 0;
+};
+
+}  // namespace ringattn::ring

@@ -1,0 +1,110 @@
+#include "ring/pass.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/denormals.h"
+#include "ring/engine.h"
+
+namespace ringattn::ring {
+namespace {
+
+constexpr std::uint64_t kPollEveryNs = 200'000;
+// Below this much work a parallel loop costs more than it saves (starting one takes some microseconds).
+constexpr double kInlineFlops = 2e6;
+
+}  // namespace
+
+bool Pass::run() {
+  poll_all();
+  double flops = 0;
+  const std::int64_t tasks = ready(&flops);
+  if (tasks == 0) return false;
+  bodies_ = static_cast<std::int32_t>(std::min<std::int64_t>(pool_.max_workers(), tasks));
+  if (flops < kInlineFlops) bodies_ = 1;
+  leave_ = false;
+  inside_ = bodies_;
+  if (bodies_ == 1) {
+    work(0, 0);
+  } else {
+    pool_.run(bodies_, body, this);
+  }
+  return true;
+}
+
+void Pass::body(void* arg, std::int32_t i, std::int32_t worker) { static_cast<Pass*>(arg)->work(i, worker); }
+
+void Pass::work(std::int32_t start, std::int32_t worker) {
+  const DenormalsAreZero denormals;
+  Task task;
+  bool left = false;
+  while (!left) {
+    Execution* execution = draw(start, task);
+    if (execution == nullptr) break;
+    for (bool more = true; more;) {
+      more = execution->run(task, worker);
+      poll_between_tiles();
+      left = one_tile_ || leave_.load(std::memory_order_relaxed);
+      if (more && left) {
+        execution->put_back(task);
+        break;
+      }
+    }
+  }
+  inside_.fetch_sub(1);
+}
+
+Execution* Pass::draw(std::int32_t start, Task& task) {
+  // Workers begin at different executions, so that ranks driven together go forward together.
+  std::int32_t skipped = 0;
+  Execution* early = nullptr;
+  for (Request* r = adopted_; r != nullptr; r = r->next_adopted()) {
+    for (Execution* part = r->parts(); part != nullptr; part = part->next_part, ++skipped) {
+      if (skipped < start) {
+        if (early == nullptr && part->ready() > 0) early = part;
+        continue;
+      }
+      if (part->draw(task)) return part;
+    }
+  }
+  if (early != nullptr && early->draw(task)) return early;
+  if (early == nullptr) return nullptr;
+  for (Request* r = adopted_; r != nullptr; r = r->next_adopted()) {
+    for (Execution* part = r->parts(); part != nullptr; part = part->next_part) {
+      if (part->draw(task)) return part;
+    }
+  }
+  return nullptr;
+}
+
+void Pass::poll_all() {
+  for (Request* r = adopted_; r != nullptr; r = r->next_adopted()) {
+    for (Execution* part = r->parts(); part != nullptr; part = part->next_part) part->poll();
+  }
+  polled_ns_.store(now_ns(), std::memory_order_relaxed);
+}
+
+void Pass::poll_between_tiles() {
+  bool agreeing = false;
+  for (Request* r = adopted_; r != nullptr && !agreeing; r = r->next_adopted()) {
+    for (Execution* part = r->parts(); part != nullptr; part = part->next_part) agreeing = agreeing || part->agreeing();
+  }
+  if (!agreeing && now_ns() - polled_ns_.load(std::memory_order_relaxed) < kPollEveryNs) return;
+  std::unique_lock lock(poll_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  poll_all();
+  if (inside_.load(std::memory_order_relaxed) < bodies_ && ready(nullptr) > 1) leave_.store(true, std::memory_order_relaxed);
+}
+
+std::int64_t Pass::ready(double* flops) const {
+  std::int64_t total = 0;
+  for (Request* r = adopted_; r != nullptr; r = r->next_adopted()) {
+    for (Execution* part = r->parts(); part != nullptr; part = part->next_part) {
+      total += part->ready();
+      if (flops != nullptr) *flops += static_cast<double>(part->ready()) * part->task_flops();
+    }
+  }
+  return total;
+}
+
+}  // namespace ringattn::ring

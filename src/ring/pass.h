@@ -1,0 +1,38 @@
+// One parallel loop over the ready tiles of some executions (decisions: one body per worker, no barrier between steps).
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "base/worker_pool.h"
+#include "ring/execution.h"
+
+namespace ringattn::ring {
+
+class Request;
+
+class Pass {
+ public:
+  Pass(WorkerPool& pool, Request* adopted, bool one_tile) : pool_(pool), adopted_(adopted), one_tile_(one_tile) {}
+  // Polls once, then computes until nothing is ready (or one tile per worker). False: there was nothing to compute.
+  bool run();
+
+ private:
+  static void body(void* arg, std::int32_t i, std::int32_t worker);
+  void work(std::int32_t start, std::int32_t worker);
+  Execution* draw(std::int32_t start, Task& task);
+  void poll_all();
+  void poll_between_tiles();
+  std::int64_t ready(double* flops) const;
+
+  WorkerPool& pool_;
+  Request* adopted_;
+  const bool one_tile_;
+  std::mutex poll_mutex_;
+  std::atomic<std::uint64_t> polled_ns_{0};
+  std::atomic<std::int32_t> inside_{0};  // bodies that are still drawing
+  std::int32_t bodies_ = 1;
+  std::atomic<bool> leave_{false};  // start the loop anew: there is work again for bodies that have left
+};
+
+}  // namespace ringattn::ring

@@ -1,0 +1,53 @@
+// The tiles of one execution on their way through a chain of positions: the attends in the schedule's order, then finalize.
+// A tile is at one position at a time and passes them in order, whatever the order in which blocks arrive: so the result never depends on timing.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace ringattn::ring {
+
+struct Task {
+  std::int64_t tile = -1;
+  std::int32_t position = 0;
+};
+
+class TileQueue {
+ public:
+  void reserve(std::int64_t most_tiles, std::int32_t most_positions);
+  // All tiles wait at position 0; every position is closed. stay = a worker goes on with its tile while the next position is open (its
+  // queries and state are in cache); otherwise earlier positions come first, so that their K/V buffer is free sooner.
+  void start(std::int64_t tiles, std::int32_t positions, bool stay);
+  void open(std::int32_t position);  // its K/V has arrived; again is harmless
+  void close();                      // nothing is drawn any more
+
+  bool draw(Task& task);
+  // The task's position has been done for its tile. True: go on with `task` (its next position).
+  bool finish(Task& task);
+  void put_back(const Task& task);  // not done yet: somebody else may go on
+  bool all_passed();                // every tile has passed every position
+
+  // A position that all tiles have passed, each once.
+  bool take_finished(std::int32_t* position);
+
+  std::int64_t ready() const { return ready_.load(std::memory_order_acquire); }
+  std::int64_t running() const { return running_.load(std::memory_order_acquire); }
+  std::int64_t tiles() const { return tiles_; }
+
+ private:
+  void push(std::int64_t tile, std::int32_t position);
+
+  std::mutex mutex_;
+  std::int64_t tiles_ = 0;
+  std::int32_t positions_ = 0;
+  bool stay_ = false, closed_ = true;
+  std::vector<std::int64_t> next_;                  // by tile: the one behind it in the same list
+  std::vector<std::int64_t> head_, waiting_, left_;  // by position: list, its length, tiles that have not passed
+  std::vector<char> open_;
+  std::vector<std::int32_t> finished_;
+  std::int32_t lowest_ = 0;  // no open position below it has a tile
+  std::atomic<std::int64_t> ready_{0}, running_{0};
+};
+
+}  // namespace ringattn::ring

@@ -1,0 +1,157 @@
+// Ring pass-KV. Why two receive buffers suffice and nobody deadlocks, though a transfer needs both sides at once:
+//
+// Let (r, d) be the arrival at rank r of the block of rank r - d, where r needs it. Claim: (r, d) completes, for every r and d.
+// By induction over d; assume it for all smaller distances, at all ranks.
+//   The sender has the block. It is the owner, whose own memory (or send buffer, packed before all else) is always there, or
+//   rank r - 1 that needs the block too: then (r - 1, d - 1) completes, and a send waits for nothing but that arrival.
+//   The receiver has a buffer. Arrivals are in order of distance and take turns with two buffers, so the occupant before is an
+//   arrival (r, d'') with d'' <= d - 2, or there is none. It is gone once it has been attended, which waits for nothing but
+//   (r, d''), and has been sent on, which is the arrival (r + 1, d'' + 1). Both distances are below d, so both complete.
+// With one buffer the occupant before may have d'' = d - 1, whose sending on is (r + 1, d): all ranks then wait for each other in a
+// circle. A lending transport has no buffers to wait for; returns (releases) go the other way and wait for larger distances only,
+// which end with the last borrower.
+#include <algorithm>
+
+#include "schedule/schedule.h"
+#include "schedule/visible.h"
+
+namespace ringattn::schedule {
+namespace {
+
+constexpr std::int32_t kBuffers = 2;
+
+class RingWriter {
+ public:
+  RingWriter(const Problem& problem, const Layout& layout, std::int32_t rank, bool lends, Schedule& out)
+      : problem_(problem), layout_(layout), rank_(rank), world_(layout.world()), out_(out) {
+    out.rank = rank;
+    out.world = world_;
+    out.receive_buffers = 0;
+    out.lends = lends;
+    out.operations.clear();
+    out.after.clear();
+  }
+
+  void write() {
+    send_own();
+    if (needs(rank_, rank_)) add({.kind = Kind::attend, .block = rank_});
+    std::int32_t arrivals = 0;
+    for (std::int32_t distance = 1; distance < world_; ++distance) {
+      const std::int32_t block = at(-distance);
+      if (!needs(rank_, block)) continue;
+      const bool before_has = distance == 1 || needs(at(-1), block);
+      const bool next_needs = distance + 1 < world_ && needs(at(1), block);
+      take(block, before_has ? at(-1) : block, next_needs, arrivals++);
+    }
+    finish();
+  }
+
+ private:
+  std::int32_t at(std::int32_t distance) const { return (rank_ + distance + world_) % world_; }
+
+  bool needs(std::int32_t rank, std::int32_t block) const {
+    for (std::int64_t row = 0; row < layout_.rows() && problem_.batch > 0; ++row) {
+      if (any_visible(layout_.queries(rank, row), layout_.keys(block, row), problem_.mask)) return true;
+    }
+    return false;
+  }
+
+  std::uint64_t bytes_of(std::int32_t block) const {
+    return block_bytes(problem_, layout_.local_keys(block));
+  }
+
+  std::int32_t add(Operation operation) {
+    operation.after_first = static_cast<std::int32_t>(out_.after.size());
+    out_.operations.push_back(operation);
+    return static_cast<std::int32_t>(out_.operations.size()) - 1;
+  }
+
+  // Of the operation added last.
+  void wait_for(std::int32_t operation) {
+    out_.after.push_back(operation);
+    ++out_.operations.back().after_count;
+  }
+
+  // To everyone who needs the own block and whose rank before does not have it; the others pass it on.
+  void send_own() {
+    std::int32_t packed = -1;
+    bool had = false;
+    for (std::int32_t distance = 1; distance < world_; ++distance) {
+      const bool needed = needs(at(distance), rank_);
+      if (needed && !had) {
+        if (packed < 0 && !out_.lends)
+          packed = add({.kind = Kind::pack, .block = rank_, .bytes = bytes_of(rank_)});
+        add({.kind = Kind::send, .peer = at(distance), .block = rank_, .bytes = bytes_of(rank_)});
+        if (packed >= 0) wait_for(packed);
+      }
+      had = needed;
+    }
+  }
+
+  // Everything about one block that comes from elsewhere. `arrival` counts them.
+  void take(std::int32_t block, std::int32_t from, bool pass_on, std::int32_t arrival) {
+    const std::int32_t buffer = out_.lends ? -1 : arrival % kBuffers, step = arrival + 1;
+    const std::uint64_t bytes = bytes_of(block);
+    const std::int32_t received = add({.kind = Kind::receive,
+                                       .peer = from,
+                                       .block = block,
+                                       .buffer = buffer,
+                                       .bytes = bytes,
+                                       .step = step});
+    if (!out_.lends) {
+      if (arrival >= kBuffers) wait_for(released_[buffer]);
+      out_.receive_buffers = std::max(out_.receive_buffers, buffer + 1);
+    }
+    std::int32_t sent = -1;
+    if (pass_on) {  // as soon as it is here, whatever is computed meanwhile
+      sent = add({.kind = Kind::send,
+                  .peer = at(1),
+                  .block = block,
+                  .buffer = buffer,
+                  .bytes = bytes,
+                  .step = step});
+      wait_for(received);
+    }
+    const std::int32_t attended = add({.kind = Kind::attend, .block = block, .buffer = buffer, .step = step});
+    wait_for(received);
+    const std::int32_t released = add({.kind = Kind::release,
+                                       .peer = out_.lends ? from : -1,
+                                       .block = block,
+                                       .buffer = buffer,
+                                       .step = step});
+    wait_for(attended);
+    if (pass_on) wait_for(sent);
+    if (!out_.lends) released_[buffer] = released;
+  }
+
+  void finish() {
+    const auto last = static_cast<std::int32_t>(out_.operations.size());
+    add({.kind = Kind::finalize});
+    for (std::int32_t i = 0; i < last; ++i) {
+      if (out_.operations[static_cast<std::size_t>(i)].kind == Kind::attend) wait_for(i);
+    }
+  }
+
+  const Problem& problem_;
+  const Layout& layout_;
+  const std::int32_t rank_, world_;
+  Schedule& out_;
+  std::int32_t released_[kBuffers] = {};  // release of each buffer's occupant
+};
+
+}  // namespace
+
+// Per other rank: send of the own block, receive, send on, attend, release; and pack, own attend, finalize. Edges: one each of the first
+// four, two of a release, one of finalize, and finalize's on the own attend.
+void reserve_ring(std::int32_t world, Schedule& out) {
+  const auto others = static_cast<std::size_t>(world - 1);
+  out.operations.reserve(5 * others + 3);
+  out.after.reserve(7 * others + 1);
+}
+
+void generate_ring(const Problem& problem, const Layout& layout, std::int32_t rank, bool lends,
+                   Schedule& out) {
+  RingWriter(problem, layout, rank, lends, out).write();
+}
+
+}  // namespace ringattn::schedule

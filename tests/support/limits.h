@@ -1,0 +1,32 @@
+// D21's limit: twice the plain implementation's largest and rms error, plus a slack per element, plus one ulp of the
+// output dtype.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/host_tensor.h"
+#include "tests/support/oracle.h"
+#include "tests/support/plain.h"
+
+namespace ringattn::support {
+
+struct LimitResult {
+  bool ok = true;
+  double max_abs = 0;    // largest error of the result
+  double rms = 0;        // its root mean square
+  double limit_max = 0;  // the limit at the element that came closest to (or furthest beyond) its own
+  double limit_rms = 0;
+  std::string worst;  // that element in words: place, value, expected, limit; "" when the tensor is empty
+};
+
+// o is [batch, query, head, dim_v] in the problem's output dtype; lse is F32 [batch, head, query, 1].
+// A row without a visible key must be exactly O = 0 and lse = -inf. Where the oracle is non-finite, so must the result be.
+LimitResult check_o(const HostTensor& o, const OracleResult& oracle, const PlainResult& plain);
+LimitResult check_lse(const HostTensor& lse, const OracleResult& oracle, const PlainResult& plain);
+
+// The same rule over bare numbers: element i may be off by 2 * (plain's largest error) + slack[i].
+LimitResult check_limit(const std::vector<double>& result, const std::vector<double>& expected,
+                        const std::vector<double>& plain, const std::vector<double>& slack);
+
+}  // namespace ringattn::support

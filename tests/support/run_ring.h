@@ -1,0 +1,54 @@
+// Runs one problem through the public API: context, local comm, plans, shard, forward, unshard.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ringattn.h"
+#include "tests/support/host_tensor.h"
+#include "tests/support/problem_line.h"
+#include "tests/support/random_data.h"
+
+namespace ringattn::support {
+
+enum class Drive {
+  kArray,   // one thread, array forms
+  kThreads  // one thread per rank, single forms
+};
+
+struct RunOptions {
+  Drive drive = Drive::kArray;
+  bool host_parallel_for = false;   // problem.threads plain std::threads instead of the library's own
+  bool asynchronous = false;        // start a request and wait for it
+  bool trace = false;               // record events: RunResult::events
+  int repeat = 1;                   // executions of the same plan; all must give the same bits
+  int watchdog_seconds = 120;       // the process aborts with a message when the run hangs longer; 0 = never
+  std::vector<int> start_delay_ms;  // kThreads: rank r sleeps so long before its forward
+};
+
+struct RunResult {
+  ringattn_status status = RINGATTN_OK;  // of the first failure
+  std::string call;                      // the function that failed
+  std::string message;                   // ringattn_last_error of that call
+  int rank = -1;                         // whose call it was; -1 = one call for all ranks
+  std::string broken;  // "" or a broken promise: padding rows written wrongly, guard bytes touched, ...
+  HostTensor o;        // global [batch, queries, heads, dim_v]; rows beyond the call's lengths are 0
+  HostTensor lse;      // global [batch, heads, queries, 1]; rows beyond are -inf
+  std::vector<ringattn_plan_info> infos;            // [rank], for the call's values
+  std::vector<ringattn_times> times;                // [rank], of the last execution
+  std::vector<std::vector<ringattn_event>> events;  // [rank], with trace
+  double seconds = 0;                               // wall time of the last execution
+  int distinct_threads = 0;                         // with host_parallel_for: threads that really ran bodies
+
+  bool ok() const { return status == RINGATTN_OK && broken.empty(); }
+  std::string error() const;  // one line; "" when ok
+};
+
+RunResult run_ring(const ProblemLine& problem, const HostTensor& q, const HostTensor& k, const HostTensor& v,
+                   const RunOptions& options = {});
+inline RunResult run_ring(const ProblemLine& problem, const Inputs& inputs, const RunOptions& options = {}) {
+  return run_ring(problem, inputs.q, inputs.k, inputs.v, options);
+}
+
+}  // namespace ringattn::support

@@ -1,0 +1,76 @@
+// ringattn: the command line of libringattn. It uses public functions of the library only.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <stdexcept>
+
+#include "commands.h"
+#include "error.h"
+#include "output_file.h"
+#include "text.h"
+
+namespace ringattn::tool {
+namespace {
+
+std::string version_text() {
+  const std::uint32_t version = ringattn_version();
+  return fmt::format("ringattn {}.{}.{}", version >> 16, (version >> 8) & 0xff, version & 0xff);
+}
+
+int report(int status, std::string_view message) {
+  fmt::print(stderr, "ringattn: {}\n", one_line(message));
+  return status;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Exact attention over a sequence that is sharded across ranks.", "ringattn");
+  app.set_version_flag("--version", version_text());
+  app.require_subcommand(1);
+  app.footer(
+      "A PROBLEM is a list of key=value words, for example\n"
+      "  n=8192 heads=9 kv_heads=3 dim=64 dtype=bf16 mask=causal,window:512 docs=100,900 partition=zigzag "
+      "ranks=4\n"
+      "`ringattn plan --help` lists the keys.\n\n"
+      "Exit status: 0 done, 1 computed but out of tolerance, 2 bad input, 3 the run failed.");
+  Action action;
+  add_info(app, action);
+  add_plan(app, action);
+  add_attend(app, action);
+  add_verify(app, action);
+  add_demo(app, action);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wish) {  // --help, --version: printed by CLI11
+    return app.exit(wish);
+  } catch (const CLI::ParseError& error) {
+    return report(kExitBadInput, error.what());
+  }
+  const int status = action();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw RunFailed("cannot write to standard output");
+  return status;
+}
+
+}  // namespace
+}  // namespace ringattn::tool
+
+int main(int argc, char** argv) {
+  using namespace ringattn::tool;
+  install_signal_handlers();
+  try {
+    return run(argc, argv);
+  } catch (const BadInput& error) {
+    return report(kExitBadInput, error.what());
+  } catch (const RunFailed& error) {
+    return report(kExitRunFailed, error.what());
+  } catch (const std::length_error&) {  // a container that no memory could hold
+    return report(kExitRunFailed, "out of memory");
+  } catch (const std::bad_alloc&) {
+    return report(kExitRunFailed, "out of memory");
+  } catch (const std::exception& error) {
+    return report(kExitRunFailed, error.what());
+  }
+}

@@ -1,0 +1,156 @@
+#include "ring_run.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "error.h"
+#include "tests/support/host_tensor.h"
+
+namespace ringattn::tool {
+namespace {
+
+constexpr std::int64_t kWaitMs = 100;
+
+}  // namespace
+
+Buffer::Buffer(ringattn_dtype dtype, std::int64_t batch, std::int64_t axis1, std::int64_t axis2,
+               std::int64_t axis3)
+    : dtype_(dtype),
+      shape_{batch, axis1, axis2, axis3},
+      memory_(static_cast<std::size_t>(batch * axis1 * axis2 * axis3 * support::dtype_size(dtype))) {}
+
+ringattn_tensor Buffer::view() const { return dense_view(dtype_, shape_, memory_.data()); }
+
+ringattn_tensor dense_view(ringattn_dtype dtype, const std::int64_t (&shape)[4], const void* data) {
+  ringattn_tensor tensor = RINGATTN_STRUCT(ringattn_tensor);
+  tensor.dtype = dtype;
+  tensor.device_type = RINGATTN_DEVICE_CPU;
+  tensor.data = const_cast<void*>(data);
+  std::copy(std::begin(shape), std::end(shape), tensor.shape);
+  return tensor;
+}
+
+ringattn_tensor token_view(const ringattn_tensor& lse) {
+  ringattn_tensor tokens = lse;
+  tokens.flags = RINGATTN_TENSOR_STRIDES;
+  const std::int64_t heads = lse.shape[1], seq = lse.shape[2];
+  const std::int64_t shape[4] = {lse.shape[0], seq, heads, 1};
+  const std::int64_t stride[4] = {heads * seq, 1, seq, 1};
+  std::copy(std::begin(shape), std::end(shape), tokens.shape);
+  std::copy(std::begin(stride), std::end(stride), tokens.stride);
+  return tokens;
+}
+
+RingRun::RingRun(const support::ProblemLine& problem, bool trace) : problem_(problem), structs_(problem) {
+  const auto ranks = static_cast<std::size_t>(problem.ranks);
+  auto context_desc = RINGATTN_STRUCT(ringattn_context_desc);
+  context_desc.threads = problem.threads;
+  ringattn_context* context = nullptr;
+  check(ringattn_context_create(&context_desc, &context));
+  context_.reset(context);
+
+  auto comm_desc = RINGATTN_STRUCT(ringattn_comm_desc);
+  comm_desc.world_size = problem.ranks;
+  comm_desc.transport = problem.transport.empty() ? nullptr : problem.transport.c_str();
+  std::vector<ringattn_comm*> comms(ranks);
+  check(ringattn_comm_create_local(context, &comm_desc, comms.data()));
+  for (ringattn_comm* comm : comms) comms_.emplace_back(comm);
+
+  if (trace) {
+    for (ringattn_plan_desc& desc : structs_.descs()) desc.flags |= RINGATTN_PLAN_TRACE;
+  }
+  std::vector<ringattn_plan*> plans(ranks);
+  check(ringattn_plan_create_array(problem.ranks, comms.data(), structs_.descs().data(), plans.data()));
+  for (ringattn_plan* plan : plans) plans_.emplace_back(plan);
+  for (int rank = 0; rank < problem.ranks; ++rank) allocate(rank);
+}
+
+void RingRun::allocate(int rank) {
+  auto info = RINGATTN_STRUCT(ringattn_plan_info);
+  check(ringattn_plan_get_info(plans_[static_cast<std::size_t>(rank)].get(), structs_.call(), &info));
+  const std::int64_t batch = problem_.batch, q = info.local_q, k = info.local_k;
+  Shards shards;
+  shards.q = Buffer(problem_.dtype, batch, q, problem_.heads, problem_.dim);
+  shards.k = Buffer(problem_.dtype, batch, k, problem_.effective_kv_heads(), problem_.dim);
+  shards.v = Buffer(problem_.dtype, batch, k, problem_.effective_kv_heads(), problem_.effective_dim_v());
+  shards.o = Buffer(problem_.effective_dtype_out(), batch, q, problem_.heads, problem_.effective_dim_v());
+  shards.lse = Buffer(RINGATTN_DTYPE_F32, batch, problem_.heads, q, 1);
+  shards_.push_back(std::move(shards));
+}
+
+void RingRun::scatter(const ringattn_tensor& q, const ringattn_tensor& k, const ringattn_tensor& v) {
+  const auto share = [&](int axis, int rank, const ringattn_tensor& global, const Buffer& local) {
+    const ringattn_tensor view = local.view();
+    check(ringattn_shard(plans_[static_cast<std::size_t>(rank)].get(), axis, rank, structs_.call(), &global,
+                         &view));
+  };
+  for (int rank = 0; rank < problem_.ranks; ++rank) {
+    const Shards& shards = shards_[static_cast<std::size_t>(rank)];
+    share(RINGATTN_AXIS_QUERY, rank, q, shards.q);
+    share(RINGATTN_AXIS_KEY, rank, k, shards.k);
+    share(RINGATTN_AXIS_KEY, rank, v, shards.v);
+  }
+}
+
+void RingRun::gather(const ringattn_tensor& o, const ringattn_tensor& lse) const {
+  const ringattn_tensor lse_tokens = token_view(lse);
+  for (int rank = 0; rank < problem_.ranks; ++rank) {
+    const ringattn_plan* plan = plans_[static_cast<std::size_t>(rank)].get();
+    const Shards& shards = shards_[static_cast<std::size_t>(rank)];
+    const ringattn_tensor local_o = shards.o.view();
+    const ringattn_tensor local_lse = token_view(shards.lse.view());
+    check(ringattn_unshard(plan, RINGATTN_AXIS_QUERY, rank, structs_.call(), &local_o, &o));
+    check(ringattn_unshard(plan, RINGATTN_AXIS_QUERY, rank, structs_.call(), &local_lse, &lse_tokens));
+  }
+}
+
+double RingRun::forward(const std::function<void()>& meanwhile) {
+  const auto ranks = static_cast<std::size_t>(problem_.ranks);
+  std::vector<ringattn_tensor> views;
+  views.reserve(5 * ranks);  // the arguments point into it
+  std::vector<ringattn_forward_args> args;
+  std::vector<ringattn_plan*> plans;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const Shards& shards = shards_[rank];
+    const ringattn_tensor* first = views.data() + views.size();
+    for (const Buffer* buffer : {&shards.q, &shards.k, &shards.v, &shards.o, &shards.lse}) {
+      views.push_back(buffer->view());
+    }
+    auto one = RINGATTN_STRUCT(ringattn_forward_args);
+    one.q = first;
+    one.k = first + 1;
+    one.v = first + 2;
+    one.o = first + 3;
+    one.lse = first + 4;
+    one.call = structs_.call();
+    args.push_back(one);
+    plans.push_back(plans_[rank].get());
+  }
+  const auto start = std::chrono::steady_clock::now();
+  ringattn_request* raw = nullptr;
+  check(ringattn_forward_array(problem_.ranks, plans.data(), args.data(), &raw));
+  const Request request(raw);
+  ringattn_status status = RINGATTN_IN_PROGRESS;
+  while (status == RINGATTN_IN_PROGRESS) {
+    status = ringattn_request_wait(raw, kWaitMs);
+    if (meanwhile) meanwhile();
+  }
+  check(status, ringattn_request_message(raw));
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+ringattn_times RingRun::times(int rank) const {
+  auto times = RINGATTN_STRUCT(ringattn_times);
+  check(ringattn_plan_get_times(plans_[static_cast<std::size_t>(rank)].get(), &times));
+  return times;
+}
+
+std::vector<RankTrace> RingRun::traces() const {
+  std::vector<RankTrace> traces;
+  for (int rank = 0; rank < problem_.ranks; ++rank) {
+    traces.push_back(read_trace(plans_[static_cast<std::size_t>(rank)].get(), rank));
+  }
+  return traces;
+}
+
+}  // namespace ringattn::tool
