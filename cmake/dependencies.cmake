@@ -4,9 +4,7 @@ find_package(Threads REQUIRED)
 find_package(TBB REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
-if(RINGATTN_TOOL OR RINGATTN_TESTS)
-  find_package(CLI11 REQUIRED)
-endif()
+find_package(CLI11 REQUIRED)
 
 # The static Highway where there is one: then libringattn.so does not need libhwy at run time.
 find_path(RINGATTN_HWY_INCLUDE hwy/highway.h REQUIRED)

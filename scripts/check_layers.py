@@ -51,7 +51,8 @@ def allowed(file, target):
     if top == "tools":
         if public and header != "ringattn.h":
             return "tools use ringattn.h only"
-        return None if public or target.parts[0] == "tools" else "tools include only ringattn.h and their own files"
+        shared = target.parts[:2] in (file.parts[:2], ("tests", "support"))
+        return None if public or shared else "a tool includes only ringattn.h, tests/support and its own files"
     # src/
     if public:
         if header != "ringattn.h" and folder not in MAY_USE_TRANSPORT:

@@ -24,7 +24,8 @@ std::string compiler() {
 Json kernel_list(const std::string& forced) {
   Json list = Json::array();
   for (const kernels::Kernel* kernel : kernels::kernels()) {
-    list.push_back({{"name", kernel->name}, {"chosen", forced.empty() ? list.empty() : forced == kernel->name}});
+    list.push_back(
+        {{"name", kernel->name}, {"chosen", forced.empty() ? list.empty() : forced == kernel->name}});
   }
   return list;
 }
@@ -32,7 +33,9 @@ Json kernel_list(const std::string& forced) {
 Json transport_list() {
   Json list = Json::array();
   for (const comm::TransportState& state : comm::transports()) {
-    Json entry = {{"name", state.table->name}, {"score", state.score}, {"lends", (state.table->caps & RINGATTN_TRANSPORT_LENDS) != 0}};
+    Json entry = {{"name", state.table->name},
+                  {"score", state.score},
+                  {"lends", (state.table->caps & RINGATTN_TRANSPORT_LENDS) != 0}};
     if (!state.why_not.empty()) entry["why_not"] = state.why_not;
     list.push_back(std::move(entry));
   }
@@ -41,16 +44,18 @@ Json transport_list() {
 
 std::string build_info() {
   Json json;
-  json["version"] = std::to_string(RINGATTN_VERSION_MAJOR) + "." + std::to_string(RINGATTN_VERSION_MINOR) + "." +
-                    std::to_string(RINGATTN_VERSION_PATCH);
+  json["version"] = std::to_string(RINGATTN_VERSION_MAJOR) + "." + std::to_string(RINGATTN_VERSION_MINOR) +
+                    "." + std::to_string(RINGATTN_VERSION_PATCH);
   json["compiler"] = compiler();
   json["cpu"] = {{"features", cpu_features()}};
   json["kernels"] = kernel_list(env_value(kEnvForceKernel));
   json["transports"] = transport_list();
-  json["limits"] = {{"head_dim", kMaxHeadDim}, {"world_size", kMaxWorldSize}, {"dtypes", {"f32", "f16", "bf16"}}};
+  json["limits"] = {
+      {"head_dim", kMaxHeadDim}, {"world_size", kMaxWorldSize}, {"dtypes", {"f32", "f16", "bf16"}}};
   json["environment"] = Json::array();
   for (const EnvVariable& variable : env_variables()) {
-    json["environment"].push_back({{"name", variable.name}, {"value", env_value(variable.name)}, {"meaning", variable.meaning}});
+    json["environment"].push_back(
+        {{"name", variable.name}, {"value", env_value(variable.name)}, {"meaning", variable.meaning}});
   }
   return json.dump();
 }

@@ -8,7 +8,9 @@ namespace {
 using namespace ringattn;
 
 Status check_timeout(const char* field, std::int32_t value, std::int64_t usual, std::int64_t& out) {
-  if (value < -1) return invalid(std::string(field) + ": " + std::to_string(value) + ", expected -1 (never), 0 (default) or milliseconds");
+  if (value < -1)
+    return invalid(std::string(field) + ": " + std::to_string(value) +
+                   ", expected -1 (never), 0 (default) or milliseconds");
   out = value == 0 ? usual : value;
   return {};
 }
@@ -18,16 +20,18 @@ Status create_local(ringattn_context* context, const ringattn_comm_desc* given, 
   ringattn_comm_desc desc{};
   RINGATTN_TRY(api::read_struct(given, "comm_desc", desc));
   if (desc.world_size < 1 || desc.world_size > kMaxWorldSize) {
-    return invalid("world_size: " + std::to_string(desc.world_size) + ", expected 1.." + std::to_string(kMaxWorldSize));
+    return invalid("world_size: " + std::to_string(desc.world_size) + ", expected 1.." +
+                   std::to_string(kMaxWorldSize));
   }
   if (out == nullptr) return invalid("out: NULL, expected room for world_size handles");
   for (std::int32_t rank = 0; rank < desc.world_size; ++rank) out[rank] = nullptr;
   comm::CommOptions options;
   RINGATTN_TRY(check_timeout("timeout_ms", desc.timeout_ms, options.timeout_ms, options.timeout_ms));
-  RINGATTN_TRY(check_timeout("arrival_timeout_ms", desc.arrival_timeout_ms, options.arrival_timeout_ms, options.arrival_timeout_ms));
+  RINGATTN_TRY(check_timeout("arrival_timeout_ms", desc.arrival_timeout_ms, options.arrival_timeout_ms,
+                             options.arrival_timeout_ms));
   std::vector<std::unique_ptr<comm::Comm>> comms;
-  RINGATTN_TRY(comm::Comm::create_local(context->log, desc.world_size, desc.transport == nullptr ? "" : desc.transport,
-                                        options, comms));
+  RINGATTN_TRY(comm::Comm::create_local(context->log, desc.world_size,
+                                        desc.transport == nullptr ? "" : desc.transport, options, comms));
   std::vector<std::unique_ptr<ringattn_comm>> handles;
   for (auto& comm : comms) {
     handles.push_back(std::make_unique<ringattn_comm>());
@@ -43,7 +47,8 @@ Status create_local(ringattn_context* context, const ringattn_comm_desc* given, 
 
 extern "C" {
 
-ringattn_status ringattn_comm_create_local(ringattn_context* context, const ringattn_comm_desc* desc, ringattn_comm** out) {
+ringattn_status ringattn_comm_create_local(ringattn_context* context, const ringattn_comm_desc* desc,
+                                           ringattn_comm** out) {
   return api::guarded([&] { return create_local(context, desc, out); });
 }
 
@@ -60,7 +65,8 @@ ringattn_status ringattn_comm_abort(ringattn_comm* comm, const char* reason) {
   return api::guarded([&]() -> Status {
     RINGATTN_TRY(api::check_handle(comm, "comm"));
     const std::string why = reason == nullptr || *reason == 0 ? "no reason given" : reason;
-    comm->comm->abort(RINGATTN_ERR_ABORTED, "aborted by rank " + std::to_string(comm->comm->rank()) + ": " + why);
+    comm->comm->abort(RINGATTN_ERR_ABORTED,
+                      "aborted by rank " + std::to_string(comm->comm->rank()) + ": " + why);
     return {};
   });
 }

@@ -18,7 +18,8 @@ Status check_threads(const ringattn_context_desc& desc) {
     if (desc.max_workers == 0) return {};
     return invalid("max_workers: " + std::to_string(desc.max_workers) + ", expected 0 without parallel_for");
   }
-  if (desc.threads != 0) return invalid("threads: " + std::to_string(desc.threads) + ", expected 0 with parallel_for");
+  if (desc.threads != 0)
+    return invalid("threads: " + std::to_string(desc.threads) + ", expected 0 with parallel_for");
   if (desc.max_workers >= 1 && desc.max_workers <= kMost) return {};
   return invalid("max_workers: " + std::to_string(desc.max_workers) + ", expected 1..1024 with parallel_for");
 }
@@ -29,7 +30,8 @@ Status create_context(const ringattn_context_desc* given, ringattn_context** out
   if (desc.device_type != RINGATTN_DEVICE_CPU) {
     return unsupported("device_type: " + std::to_string(desc.device_type) + ", expected DEVICE_CPU (0)");
   }
-  if (desc.device_id != 0) return invalid("device_id: " + std::to_string(desc.device_id) + ", expected 0 on CPU");
+  if (desc.device_id != 0)
+    return invalid("device_id: " + std::to_string(desc.device_id) + ", expected 0 on CPU");
   if (desc.reserved != 0) return invalid("reserved: " + std::to_string(desc.reserved) + ", expected 0");
   if (desc.log_level < 0 || desc.log_level > RINGATTN_LOG_DEBUG) {
     return invalid("log_level: " + std::to_string(desc.log_level) + ", expected 0..4");
@@ -41,8 +43,8 @@ Status create_context(const ringattn_context_desc* given, ringattn_context** out
   } else {
     RINGATTN_TRY(Log::from_environment(context->log));
   }
-  RINGATTN_TRY(
-      WorkerPool::create(desc.threads, desc.parallel_for, desc.parallel_user, desc.max_workers, context->pool));
+  RINGATTN_TRY(WorkerPool::create(desc.threads, desc.parallel_for, desc.parallel_user, desc.max_workers,
+                                  context->pool));
   context->engine = std::make_unique<ring::Engine>(*context->pool, desc.progress_thread == 1);
   *out = context.release();
   return {};

@@ -16,8 +16,9 @@ using api::TensorUse;
 
 Status in_capacity(const char* name, std::int64_t rows, std::int64_t least, std::int64_t most) {
   if (rows >= least && rows <= most) return {};
-  return invalid(std::string(name) + ".shape[1] (seq): " + std::to_string(rows) + ", expected this rank's local length (" +
-                 std::to_string(least) + ") up to its local capacity (" + std::to_string(most) + "): tensors are shards");
+  return invalid(std::string(name) + ".shape[1] (seq): " + std::to_string(rows) +
+                 ", expected this rank's local length (" + std::to_string(least) +
+                 ") up to its local capacity (" + std::to_string(most) + "): tensors are shards");
 }
 
 Status check_overlaps(const ring::ForwardTensors& t) {
@@ -26,29 +27,36 @@ Status check_overlaps(const ring::ForwardTensors& t) {
     const TensorView& view;
   } inputs[] = {{"q", t.q}, {"k", t.k}, {"v", t.v}};
   for (const auto& input : inputs) {
-    if (api::may_overlap(t.o, input.view)) return invalid(std::string("o.data: overlaps ") + input.name + ", expected memory of its own");
+    if (api::may_overlap(t.o, input.view))
+      return invalid(std::string("o.data: overlaps ") + input.name + ", expected memory of its own");
     if (t.wants_lse && api::may_overlap(t.lse, input.view)) {
       return invalid(std::string("lse.data: overlaps ") + input.name + ", expected memory of its own");
     }
   }
-  if (t.wants_lse && api::may_overlap(t.lse, t.o)) return invalid("lse.data: overlaps o, expected memory of its own");
+  if (t.wants_lse && api::may_overlap(t.lse, t.o))
+    return invalid("lse.data: overlaps o, expected memory of its own");
   return {};
 }
 
-Status check_tensors(const plan::Plan& plan, const schedule::Layout& layout, const ringattn_forward_args& args, ring::ForwardTensors& t) {
+Status check_tensors(const plan::Plan& plan, const schedule::Layout& layout,
+                     const ringattn_forward_args& args, ring::ForwardTensors& t) {
   const Problem& p = plan.problem;
   const std::int32_t in = static_cast<std::int32_t>(p.dtype);
-  RINGATTN_TRY(api::read_tensor(args.q, "q", TensorUse::input, in, {p.batch, -1, p.heads, p.head_dim_qk}, t.q));
-  RINGATTN_TRY(api::read_tensor(args.k, "k", TensorUse::input, in, {p.batch, -1, p.kv_heads, p.head_dim_qk}, t.k));
+  RINGATTN_TRY(
+      api::read_tensor(args.q, "q", TensorUse::input, in, {p.batch, -1, p.heads, p.head_dim_qk}, t.q));
+  RINGATTN_TRY(
+      api::read_tensor(args.k, "k", TensorUse::input, in, {p.batch, -1, p.kv_heads, p.head_dim_qk}, t.k));
   const std::int64_t rows_q = t.q.shape[1], rows_k = t.k.shape[1];
   RINGATTN_TRY(in_capacity("q", rows_q, layout.local_queries(plan.rank), plan.capacity_q));
   RINGATTN_TRY(in_capacity("k", rows_k, layout.local_keys(plan.rank), plan.capacity_k));
-  RINGATTN_TRY(api::read_tensor(args.v, "v", TensorUse::input, in, {p.batch, rows_k, p.kv_heads, p.head_dim_v}, t.v));
+  RINGATTN_TRY(
+      api::read_tensor(args.v, "v", TensorUse::input, in, {p.batch, rows_k, p.kv_heads, p.head_dim_v}, t.v));
   RINGATTN_TRY(api::read_tensor(args.o, "o", TensorUse::output, static_cast<std::int32_t>(p.dtype_out),
                                 {p.batch, rows_q, p.heads, p.head_dim_v}, t.o));
   t.wants_lse = args.lse != nullptr;
   if (t.wants_lse) {
-    RINGATTN_TRY(api::read_tensor(args.lse, "lse", TensorUse::output, RINGATTN_DTYPE_F32, {p.batch, p.heads, rows_q, 1}, t.lse));
+    RINGATTN_TRY(api::read_tensor(args.lse, "lse", TensorUse::output, RINGATTN_DTYPE_F32,
+                                  {p.batch, p.heads, rows_q, 1}, t.lse));
   }
   return check_overlaps(t);
 }
@@ -63,9 +71,11 @@ Status check_workspace(const ringattn_plan& handle, const ringattn_forward_args&
   }
   const std::uint64_t wanted = handle.plan.workspace.bytes;
   if (args.workspace_bytes < wanted) {
-    return invalid("workspace_bytes: " + std::to_string(args.workspace_bytes) + ", expected at least " + std::to_string(wanted));
+    return invalid("workspace_bytes: " + std::to_string(args.workspace_bytes) + ", expected at least " +
+                   std::to_string(wanted));
   }
-  if (wanted > 0 && args.workspace == nullptr) return invalid("workspace: NULL, expected " + std::to_string(wanted) + " bytes");
+  if (wanted > 0 && args.workspace == nullptr)
+    return invalid("workspace: NULL, expected " + std::to_string(wanted) + " bytes");
   if (reinterpret_cast<std::uintptr_t>(args.workspace) % kAlignment != 0) {
     return invalid("workspace: not aligned, expected a multiple of " + std::to_string(kAlignment) + " bytes");
   }
@@ -73,14 +83,16 @@ Status check_workspace(const ringattn_plan& handle, const ringattn_forward_args&
   return {};
 }
 
-Status check_args(ringattn_plan& handle, const ringattn_forward_args* given, ring::ForwardTensors& tensors, std::byte** workspace) {
+Status check_args(ringattn_plan& handle, const ringattn_forward_args* given, ring::ForwardTensors& tensors,
+                  std::byte** workspace) {
   ringattn_forward_args args{};
   RINGATTN_TRY(api::read_struct(given, "forward_args", args));
   if (args.flags != 0) return invalid("flags: " + std::to_string(args.flags) + ", expected 0");
   ringattn_call call{};
   if (args.call != nullptr) RINGATTN_TRY(api::read_struct(args.call, "call", call));
   ring::Execution& execution = *handle.execution;
-  RINGATTN_TRY(plan::check_call(handle.plan.problem, args.call == nullptr ? nullptr : &call, execution.call()));
+  RINGATTN_TRY(
+      plan::check_call(handle.plan.problem, args.call == nullptr ? nullptr : &call, execution.call()));
   RINGATTN_TRY(execution.prepare());
   RINGATTN_TRY(check_tensors(handle.plan, execution.layout(), args, tensors));
   return check_workspace(handle, args, workspace);
@@ -116,7 +128,8 @@ Status check_plans(std::int32_t count, ringattn_plan* const* plans) {
   for (std::int32_t i = 0; i < count; ++i) {
     RINGATTN_TRY(api::check_handle(plans[i], "plan"));
     if (plans[i]->comm == nullptr) return invalid("plan: a preview, expected a plan made by plan_create");
-    if (plans[i]->context != plans[0]->context) return invalid("plans[" + std::to_string(i) + "]: of another context, expected all of one");
+    if (plans[i]->context != plans[0]->context)
+      return invalid("plans[" + std::to_string(i) + "]: of another context, expected all of one");
     RINGATTN_TRY(plans[i]->comm->comm->state());
   }
   return {};
@@ -130,7 +143,8 @@ bool whole_ring(std::int32_t count, ringattn_plan* const* plans) {
   return plan::whole_ring(comms);
 }
 
-Status forward(std::int32_t count, ringattn_plan* const* plans, const ringattn_forward_args* args, ringattn_request** out, Starting* starting) {
+Status forward(std::int32_t count, ringattn_plan* const* plans, const ringattn_forward_args* args,
+               ringattn_request** out, Starting* starting) {
   ring::Engine& engine = *plans[0]->context->engine;
   api::BusyComms busy;
   for (std::int32_t i = 0; i < count; ++i) RINGATTN_TRY(busy.take(*plans[i]->comm->comm));
@@ -139,7 +153,11 @@ Status forward(std::int32_t count, ringattn_plan* const* plans, const ringattn_f
   for (std::int32_t i = 0; i < count; ++i) {
     plans[i]->comm->comm->enter();
     const ringattn_forward_args* own = args == nullptr || i == 0 ? args : api::array_at(args, i);
-    starting[i].refusal = check_args(*plans[i], own, starting[i].tensors, &starting[i].workspace);
+    try {
+      starting[i].refusal = check_args(*plans[i], own, starting[i].tensors, &starting[i].workspace);
+    } catch (const std::bad_alloc&) {
+      starting[i].refusal = {RINGATTN_ERR_OUT_OF_MEMORY, "out of memory"};  // its peers hear of this too
+    }
     refused = refused || !starting[i].refusal.ok();
   }
   const bool in_memory = whole_ring(count, plans);
@@ -168,9 +186,11 @@ Status forward(std::int32_t count, ringattn_plan* const* plans, const ringattn_f
   return request.result();
 }
 
-Status forward_checked(std::int32_t count, ringattn_plan* const* plans, const ringattn_forward_args* args, ringattn_request** out) {
+Status forward_checked(std::int32_t count, ringattn_plan* const* plans, const ringattn_forward_args* args,
+                       ringattn_request** out) {
   if (out != nullptr) *out = nullptr;
-  if (count < 1 || count > kMaxWorldSize) return invalid("count: " + std::to_string(count) + ", expected 1..4096");
+  if (count < 1 || count > kMaxWorldSize)
+    return invalid("count: " + std::to_string(count) + ", expected 1..4096");
   if (plans == nullptr) return invalid("plans: NULL, expected count handles");
   if (count > 1 && args != nullptr) RINGATTN_TRY(api::check_struct_size(args, "forward_args"));
   RINGATTN_TRY(check_plans(count, plans));
@@ -187,12 +207,13 @@ Status forward_checked(std::int32_t count, ringattn_plan* const* plans, const ri
 
 extern "C" {
 
-ringattn_status ringattn_forward(ringattn_plan* plan, const ringattn_forward_args* args, ringattn_request** request) {
+ringattn_status ringattn_forward(ringattn_plan* plan, const ringattn_forward_args* args,
+                                 ringattn_request** request) {
   return api::guarded([&] { return forward_checked(1, &plan, args, request); });
 }
 
-ringattn_status ringattn_forward_array(int32_t count, ringattn_plan* const* plans, const ringattn_forward_args* args,
-                                       ringattn_request** request) {
+ringattn_status ringattn_forward_array(int32_t count, ringattn_plan* const* plans,
+                                       const ringattn_forward_args* args, ringattn_request** request) {
   return api::guarded([&] { return forward_checked(count, plans, args, request); });
 }
 

@@ -54,7 +54,8 @@ template <typename Handle>
 Status check_handle(const Handle* handle, const char* name) {
   if (handle == nullptr) return invalid(std::string(name) + ": NULL, expected a handle");
   if (handle->generation != process_generation()) {
-    return {RINGATTN_ERR_FORKED, std::string(name) + ": made before fork(), expected a handle made in this process"};
+    return {RINGATTN_ERR_FORKED,
+            std::string(name) + ": made before fork(), expected a handle made in this process"};
   }
   return {};
 }

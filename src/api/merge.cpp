@@ -17,7 +17,8 @@ struct Merge {
 
 Status check_float(const char* name, const TensorView& t) {
   if (t.dtype <= RINGATTN_DTYPE_BF16) return {};
-  return invalid(std::string(name) + ".dtype: " + api::dtype_text(t.dtype) + ", expected F32 (1), F16 (2) or BF16 (3)");
+  return invalid(std::string(name) + ".dtype: " + api::dtype_text(t.dtype) +
+                 ", expected F32 (1), F16 (2) or BF16 (3)");
 }
 
 bool same_place(const TensorView& a, const TensorView& b) {
@@ -30,22 +31,25 @@ Status check_outputs(const Merge& m) {
     const char* name;
     const TensorView& view;
     bool allowed;
-  } pairs[] = {{"o_a", m.o_a, in_place}, {"lse_a", m.lse_a, false}, {"o_b", m.o_b, false}, {"lse_b", m.lse_b, false}};
+  } pairs[] = {
+      {"o_a", m.o_a, in_place}, {"lse_a", m.lse_a, false}, {"o_b", m.o_b, false}, {"lse_b", m.lse_b, false}};
   for (const auto& pair : pairs) {
     if (!pair.allowed && api::may_overlap(m.o, pair.view)) {
-      return invalid(std::string("o.data: overlaps ") + pair.name + ", expected memory of its own, or exactly o_a");
+      return invalid(std::string("o.data: overlaps ") + pair.name +
+                     ", expected memory of its own, or exactly o_a");
     }
     const bool lse_allowed = lse_in_place && std::strcmp(pair.name, "lse_a") == 0;
     if (!lse_allowed && api::may_overlap(m.lse, pair.view)) {
-      return invalid(std::string("lse.data: overlaps ") + pair.name + ", expected memory of its own, or exactly lse_a");
+      return invalid(std::string("lse.data: overlaps ") + pair.name +
+                     ", expected memory of its own, or exactly lse_a");
     }
   }
   if (api::may_overlap(m.o, m.lse)) return invalid("lse.data: overlaps o, expected memory of its own");
   return {};
 }
 
-Status check(const ringattn_tensor* o_a, const ringattn_tensor* lse_a, const ringattn_tensor* o_b, const ringattn_tensor* lse_b,
-             const ringattn_tensor* o, const ringattn_tensor* lse, Merge& m) {
+Status check(const ringattn_tensor* o_a, const ringattn_tensor* lse_a, const ringattn_tensor* o_b,
+             const ringattn_tensor* lse_b, const ringattn_tensor* o, const ringattn_tensor* lse, Merge& m) {
   using api::TensorUse;
   RINGATTN_TRY(api::read_tensor(o_a, "o_a", TensorUse::input, 0, {-1, -1, -1, -1}, m.o_a));
   const std::int64_t shape[4] = {m.o_a.shape[0], m.o_a.shape[1], m.o_a.shape[2], m.o_a.shape[3]};
@@ -75,10 +79,15 @@ void merge_rows(void* arg, std::int32_t i, std::int32_t) {
     const std::int64_t batch = row / m.o.shape[1], seq = row % m.o.shape[1];
     for (std::int64_t head = 0; head < m.o.shape[2]; ++head) {
       // lse is [batch, head, seq, 1].
-      const kernels::MergeRow merge{m.o_a.at(batch, seq, head), static_cast<DType>(m.o_a.dtype), m.o_b.at(batch, seq, head),
-                                    static_cast<DType>(m.o_b.dtype), m.o.at(batch, seq, head), static_cast<DType>(m.o.dtype),
+      const kernels::MergeRow merge{m.o_a.at(batch, seq, head),
+                                    static_cast<DType>(m.o_a.dtype),
+                                    m.o_b.at(batch, seq, head),
+                                    static_cast<DType>(m.o_b.dtype),
+                                    m.o.at(batch, seq, head),
+                                    static_cast<DType>(m.o.dtype),
                                     m.o.shape[3]};
-      const float lse = kernels::merge_row(merge, read_float(m.lse_a.at(batch, head, seq)), read_float(m.lse_b.at(batch, head, seq)));
+      const float lse = kernels::merge_row(merge, read_float(m.lse_a.at(batch, head, seq)),
+                                           read_float(m.lse_b.at(batch, head, seq)));
       std::memcpy(m.lse.at(batch, head, seq), &lse, sizeof lse);
     }
   }
@@ -86,8 +95,9 @@ void merge_rows(void* arg, std::int32_t i, std::int32_t) {
 
 }  // namespace
 
-extern "C" ringattn_status ringattn_merge(ringattn_context* context, const ringattn_tensor* o_a, const ringattn_tensor* lse_a,
-                                          const ringattn_tensor* o_b, const ringattn_tensor* lse_b, const ringattn_tensor* o,
+extern "C" ringattn_status ringattn_merge(ringattn_context* context, const ringattn_tensor* o_a,
+                                          const ringattn_tensor* lse_a, const ringattn_tensor* o_b,
+                                          const ringattn_tensor* lse_b, const ringattn_tensor* o,
                                           const ringattn_tensor* lse) {
   return api::guarded([&]() -> Status {
     RINGATTN_TRY(api::check_handle(context, "context"));
@@ -97,7 +107,8 @@ extern "C" ringattn_status ringattn_merge(ringattn_context* context, const ringa
     if (rows == 0 || merge.o.shape[2] == 0) return {};
     const std::int64_t elements = rows * merge.o.shape[2] * std::max<std::int64_t>(1, merge.o.shape[3]);
     constexpr std::int64_t kWorthAWorker = 1 << 16;  // elements: some ten microseconds
-    const std::int64_t bodies = std::clamp<std::int64_t>(elements / kWorthAWorker, 1, std::min<std::int64_t>(rows, context->pool->max_workers()));
+    const std::int64_t bodies = std::clamp<std::int64_t>(
+        elements / kWorthAWorker, 1, std::min<std::int64_t>(rows, context->pool->max_workers()));
     merge.rows_per_body = (rows + bodies - 1) / bodies;
     if (bodies == 1) {
       merge_rows(&merge, 0, 0);

@@ -1,9 +1,11 @@
-// plan_create, its array form, preview and supports: one decision (plan/problem_check.h), with or without peers.
+// plan_create, its array form, preview and supports: one decision (plan/problem_check.h), with or without
+// peers.
 #include "api/guard.h"
 #include "api/handles.h"
 #include "api/plan_desc.h"
 #include "api/read_struct.h"
 #include "plan/agree.h"
+#include "plan/call_check.h"
 #include "plan/problem_check.h"
 #include "schedule/layout.h"
 
@@ -85,7 +87,8 @@ Status overall(const std::vector<plan::Agreement>& agreements) {
   return failed == nullptr ? Status() : failed->status;
 }
 
-Status make_all(std::vector<Making>& makings, const ringattn_plan_desc* descs, std::vector<plan::Agreement>& agreements) {
+Status make_all(std::vector<Making>& makings, const ringattn_plan_desc* descs,
+                std::vector<plan::Agreement>& agreements) {
   for (std::size_t i = 0; i < makings.size(); ++i) {
     plan::Agreement& agreement = agreements[i];
     agreement.comm = makings[i].comm->comm.get();
@@ -105,8 +108,21 @@ Status make_all(std::vector<Making>& makings, const ringattn_plan_desc* descs, s
   return overall(built);
 }
 
-Status create(std::int32_t count, ringattn_comm* const* comms, const ringattn_plan_desc* descs, ringattn_plan** out) {
-  if (count < 1 || count > kMaxWorldSize) return invalid("count: " + std::to_string(count) + ", expected 1..4096");
+void log_plan(const ringattn_plan& handle) {
+  const Log& log = handle.context->log;
+  if (handle.plan.rank != 0 || !log.wants(RINGATTN_LOG_INFO)) return;
+  Call full;
+  if (!plan::check_call(handle.plan.problem, nullptr, full).ok()) return;
+  log.write(RINGATTN_LOG_INFO, "plan: " + plan::describe_text(handle.plan, full) + "; kernel " +
+                                   handle.plan.kernel->name + ", transport " +
+                                   handle.comm->comm->transport_name() + ", workspace " +
+                                   std::to_string(handle.plan.workspace.bytes) + " bytes");
+}
+
+Status create(std::int32_t count, ringattn_comm* const* comms, const ringattn_plan_desc* descs,
+              ringattn_plan** out) {
+  if (count < 1 || count > kMaxWorldSize)
+    return invalid("count: " + std::to_string(count) + ", expected 1..4096");
   if (out == nullptr) return invalid("out: NULL, expected room for count handles");
   for (std::int32_t i = 0; i < count; ++i) out[i] = nullptr;
   if (comms == nullptr) return invalid("comms: NULL, expected count handles");
@@ -114,7 +130,8 @@ Status create(std::int32_t count, ringattn_comm* const* comms, const ringattn_pl
   std::vector<Making> makings(static_cast<std::size_t>(count));
   for (std::int32_t i = 0; i < count; ++i) {
     RINGATTN_TRY(api::check_handle(comms[i], "comm"));
-    if (comms[i]->context != comms[0]->context) return invalid("comms[" + std::to_string(i) + "]: of another context, expected all of one");
+    if (comms[i]->context != comms[0]->context)
+      return invalid("comms[" + std::to_string(i) + "]: of another context, expected all of one");
     RINGATTN_TRY(comms[i]->comm->state());
     makings[static_cast<std::size_t>(i)].comm = comms[i];
   }
@@ -127,38 +144,44 @@ Status create(std::int32_t count, ringattn_comm* const* comms, const ringattn_pl
     ++making.comm->plans_made;
     making.comm->children.fetch_add(1);
     out[i] = making.plan.release();
+    log_plan(*out[i]);
   }
   return {};
 }
 
-Status preview(ringattn_context* context, const ringattn_plan_desc* given, std::int32_t rank, std::int32_t world,
-               const ringattn_facts* given_facts, plan::Plan& out) {
+Status preview(ringattn_context* context, const ringattn_plan_desc* given, std::int32_t rank,
+               std::int32_t world, const ringattn_facts* given_facts, plan::Plan& out) {
   RINGATTN_TRY(api::check_handle(context, "context"));
-  if (world < 1 || world > kMaxWorldSize) return invalid("world_size: " + std::to_string(world) + ", expected 1..4096");
+  if (world < 1 || world > kMaxWorldSize)
+    return invalid("world_size: " + std::to_string(world) + ", expected 1..4096");
   if (rank < 0 || rank >= world) {
     return invalid("rank: " + std::to_string(rank) + ", expected 0.." + std::to_string(world - 1));
   }
   ringattn_facts facts{};
   if (given_facts != nullptr) RINGATTN_TRY(api::read_struct(given_facts, "facts", facts));
-  if (facts.lends != 0 && facts.lends != 1) return invalid("facts.lends: " + std::to_string(facts.lends) + ", expected 0 or 1");
+  if (facts.lends != 0 && facts.lends != 1)
+    return invalid("facts.lends: " + std::to_string(facts.lends) + ", expected 0 or 1");
   ringattn_plan_desc desc{};
   RINGATTN_TRY(api::read_struct(given, "plan_desc", desc));
   Problem problem;
   RINGATTN_TRY(plan::check_problem(desc, rank, world, problem));
-  if (problem.partition == PartitionKind::explicit_runs) RINGATTN_TRY(api::read_all_runs(facts, rank, world, problem));
-  return plan::make_plan(std::move(problem), rank, world, facts.lends == 1, context->pool->max_workers(), out);
+  if (problem.partition == PartitionKind::explicit_runs)
+    RINGATTN_TRY(api::read_all_runs(facts, rank, world, problem));
+  return plan::make_plan(std::move(problem), rank, world, facts.lends == 1, context->pool->max_workers(),
+                         out);
 }
 
 }  // namespace
 
 extern "C" {
 
-ringattn_status ringattn_plan_create(ringattn_comm* comm, const ringattn_plan_desc* desc, ringattn_plan** out) {
+ringattn_status ringattn_plan_create(ringattn_comm* comm, const ringattn_plan_desc* desc,
+                                     ringattn_plan** out) {
   return api::guarded([&] { return create(1, &comm, desc, out); });
 }
 
-ringattn_status ringattn_plan_create_array(int32_t count, ringattn_comm* const* comms, const ringattn_plan_desc* descs,
-                                           ringattn_plan** out) {
+ringattn_status ringattn_plan_create_array(int32_t count, ringattn_comm* const* comms,
+                                           const ringattn_plan_desc* descs, ringattn_plan** out) {
   return api::guarded([&] { return create(count, comms, descs, out); });
 }
 
@@ -167,7 +190,8 @@ ringattn_status ringattn_supports(ringattn_context* context, const ringattn_plan
     plan::Plan plan;
     ringattn_plan_desc own{};
     // Without peers there are no runs to cover the axis with: what can be judged alone is judged.
-    if (desc != nullptr && desc->struct_size >= sizeof own && desc->partition == RINGATTN_PARTITION_EXPLICIT) {
+    if (desc != nullptr && desc->struct_size >= sizeof own &&
+        desc->partition == RINGATTN_PARTITION_EXPLICIT) {
       RINGATTN_TRY(api::check_handle(context, "context"));
       RINGATTN_TRY(api::read_struct(desc, "plan_desc", own));
       Problem problem;
@@ -178,8 +202,8 @@ ringattn_status ringattn_supports(ringattn_context* context, const ringattn_plan
   });
 }
 
-ringattn_status ringattn_plan_preview(ringattn_context* context, const ringattn_plan_desc* desc, int32_t rank, int32_t world_size,
-                                      const ringattn_facts* facts, ringattn_plan** out) {
+ringattn_status ringattn_plan_preview(ringattn_context* context, const ringattn_plan_desc* desc, int32_t rank,
+                                      int32_t world_size, const ringattn_facts* facts, ringattn_plan** out) {
   return api::guarded([&]() -> Status {
     if (out == nullptr) return invalid("out: NULL, expected an address");
     *out = nullptr;
@@ -195,7 +219,8 @@ ringattn_status ringattn_plan_preview(ringattn_context* context, const ringattn_
 void ringattn_plan_destroy(ringattn_plan* plan) {
   if (plan == nullptr || plan->generation != process_generation()) return;
   if (plan->children.load() != 0) {
-    plan->context->log.write(RINGATTN_LOG_ERROR, "plan_destroy: a request is still alive; nothing was destroyed");
+    plan->context->log.write(RINGATTN_LOG_ERROR,
+                             "plan_destroy: a request is still alive; nothing was destroyed");
     return;
   }
   if (plan->comm != nullptr) {

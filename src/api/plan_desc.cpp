@@ -26,7 +26,8 @@ Status read_all_runs(const ringattn_facts& facts, std::int32_t rank, std::int32_
     RINGATTN_TRY(read_struct(array_at(facts.descs, r), name.c_str(), desc));
     Problem other;
     RINGATTN_TRY(plan::check_problem(desc, r, world, other));
-    if (other.partition != PartitionKind::explicit_runs) return invalid(name + ".partition: expected EXPLICIT on every rank");
+    if (other.partition != PartitionKind::explicit_runs)
+      return invalid(name + ".partition: expected EXPLICIT on every rank");
     problem.runs_k[static_cast<std::size_t>(r)] = other.runs_k[static_cast<std::size_t>(r)];
     problem.runs_q[static_cast<std::size_t>(r)] = other.runs_q[static_cast<std::size_t>(r)];
   }

@@ -16,7 +16,9 @@ Status read_call(const ringattn_plan& plan, const ringattn_call* given, Call& ou
   return plan::check_call(plan.plan.problem, given == nullptr ? nullptr : &call, out);
 }
 
-Status check_out(const void* out) { return out != nullptr ? Status() : invalid("out: NULL, expected an address"); }
+Status check_out(const void* out) {
+  return out != nullptr ? Status() : invalid("out: NULL, expected an address");
+}
 
 Status get_info(const ringattn_plan* plan, const ringattn_call* given, ringattn_plan_info* out) {
   RINGATTN_TRY(api::check_handle(plan, "plan"));
@@ -31,8 +33,8 @@ Status get_info(const ringattn_plan* plan, const ringattn_call* given, ringattn_
   return {};
 }
 
-Status describe(const ringattn_plan* plan, const ringattn_call* given, std::int32_t format, char* text, std::uint64_t capacity,
-                std::uint64_t* needed) {
+Status describe(const ringattn_plan* plan, const ringattn_call* given, std::int32_t format, char* text,
+                std::uint64_t capacity, std::uint64_t* needed) {
   RINGATTN_TRY(api::check_handle(plan, "plan"));
   if (format != RINGATTN_DESCRIBE_TEXT && format != RINGATTN_DESCRIBE_JSON) {
     return invalid("format: " + std::to_string(format) + ", expected DESCRIBE_TEXT (0) or DESCRIBE_JSON (1)");
@@ -48,16 +50,20 @@ Status describe(const ringattn_plan* plan, const ringattn_call* given, std::int3
   const std::uint64_t bytes = words.size() + 1;
   if (needed != nullptr) *needed = bytes;
   if (text == nullptr && capacity == 0) return {};
-  if (text == nullptr) return invalid("text: NULL, expected room for capacity (" + std::to_string(capacity) + ") bytes");
-  if (capacity < bytes) return invalid("capacity: " + std::to_string(capacity) + ", expected at least " + std::to_string(bytes));
+  if (text == nullptr)
+    return invalid("text: NULL, expected room for capacity (" + std::to_string(capacity) + ") bytes");
+  if (capacity < bytes)
+    return invalid("capacity: " + std::to_string(capacity) + ", expected at least " + std::to_string(bytes));
   std::memcpy(text, words.c_str(), bytes);
   return {};
 }
 
-Status get_trace(const ringattn_plan* plan, ringattn_event* events, std::uint64_t capacity, std::uint64_t* count, std::uint64_t* dropped) {
+Status get_trace(const ringattn_plan* plan, ringattn_event* events, std::uint64_t capacity,
+                 std::uint64_t* count, std::uint64_t* dropped) {
   RINGATTN_TRY(api::check_handle(plan, "plan"));
   if (count == nullptr) return invalid("count: NULL, expected an address");
-  if ((plan->plan.problem.flags & RINGATTN_PLAN_TRACE) == 0) return invalid("plan: made without PLAN_TRACE, expected a plan that records events");
+  if ((plan->plan.problem.flags & RINGATTN_PLAN_TRACE) == 0)
+    return invalid("plan: made without PLAN_TRACE, expected a plan that records events");
   if (events == nullptr && capacity > 0) return invalid("events: NULL, expected room for capacity events");
   if (capacity > 0) RINGATTN_TRY(api::check_struct_size(events, "events[0]"));
   const trace::Trace* trace = plan->execution == nullptr ? nullptr : &plan->execution->trace();
@@ -76,12 +82,13 @@ Status get_trace(const ringattn_plan* plan, ringattn_event* events, std::uint64_
 
 extern "C" {
 
-ringattn_status ringattn_plan_get_info(const ringattn_plan* plan, const ringattn_call* call, ringattn_plan_info* out) {
+ringattn_status ringattn_plan_get_info(const ringattn_plan* plan, const ringattn_call* call,
+                                       ringattn_plan_info* out) {
   return api::guarded([&] { return get_info(plan, call, out); });
 }
 
-ringattn_status ringattn_plan_describe(const ringattn_plan* plan, const ringattn_call* call, int32_t format, char* text,
-                                       uint64_t capacity, uint64_t* needed) {
+ringattn_status ringattn_plan_describe(const ringattn_plan* plan, const ringattn_call* call, int32_t format,
+                                       char* text, uint64_t capacity, uint64_t* needed) {
   return api::guarded([&] { return describe(plan, call, format, text, capacity, needed); });
 }
 
@@ -97,8 +104,8 @@ ringattn_status ringattn_plan_get_times(const ringattn_plan* plan, ringattn_time
   });
 }
 
-ringattn_status ringattn_plan_trace(const ringattn_plan* plan, ringattn_event* events, uint64_t capacity, uint64_t* count,
-                                    uint64_t* dropped) {
+ringattn_status ringattn_plan_trace(const ringattn_plan* plan, ringattn_event* events, uint64_t capacity,
+                                    uint64_t* count, uint64_t* dropped) {
   return api::guarded([&] { return get_trace(plan, events, capacity, count, dropped); });
 }
 

@@ -15,8 +15,9 @@ template <typename T>
 Status check_struct_size(const T* in, const char* name) {
   const std::uint32_t size = in->struct_size;
   if (size >= sizeof(T) && size <= kMostStructBytes) return {};
-  return {RINGATTN_ERR_STRUCT_SIZE, std::string(name) + ".struct_size: " + std::to_string(size) + ", expected sizeof = " +
-                                        std::to_string(sizeof(T)) + " (at most " + std::to_string(kMostStructBytes) + ")"};
+  return {RINGATTN_ERR_STRUCT_SIZE, std::string(name) + ".struct_size: " + std::to_string(size) +
+                                        ", expected sizeof = " + std::to_string(sizeof(T)) + " (at most " +
+                                        std::to_string(kMostStructBytes) + ")"};
 }
 
 template <typename T>
@@ -27,8 +28,9 @@ Status read_struct(const T* in, const char* name, T& out) {
   const unsigned char* bytes = reinterpret_cast<const unsigned char*>(in);
   for (std::uint32_t i = sizeof(T); i < in->struct_size; ++i) {
     if (bytes[i] != 0) {
-      return {RINGATTN_ERR_STRUCT_SIZE, std::string(name) + ": byte " + std::to_string(i) +
-                                            " of a newer header is not zero, expected only options that this version knows"};
+      return {RINGATTN_ERR_STRUCT_SIZE,
+              std::string(name) + ": byte " + std::to_string(i) +
+                  " of a newer header is not zero, expected only options that this version knows"};
     }
   }
   return {};
@@ -37,7 +39,8 @@ Status read_struct(const T* in, const char* name, T& out) {
 // The i-th of an array that steps by the caller's struct_size.
 template <typename T>
 const T* array_at(const T* first, std::int64_t i) {
-  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * static_cast<std::int64_t>(first->struct_size));
+  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) +
+                                    i * static_cast<std::int64_t>(first->struct_size));
 }
 
 // Writes up to the smaller of both sizes; struct_size stays the caller's.

@@ -30,7 +30,9 @@ ringattn_status ringattn_request_wait(ringattn_request* request, int64_t timeout
   return api::guarded([&]() -> Status {
     RINGATTN_TRY(api::check_handle(request, "request"));
     constexpr std::int64_t kMost = std::int64_t{1} << 40;
-    if (timeout_ms < -1) return invalid("timeout_ms: " + std::to_string(timeout_ms) + ", expected -1 (no limit) or milliseconds");
+    if (timeout_ms < -1)
+      return invalid("timeout_ms: " + std::to_string(timeout_ms) +
+                     ", expected -1 (no limit) or milliseconds");
     const std::int64_t timeout_ns = timeout_ms < 0 || timeout_ms > kMost ? -1 : timeout_ms * 1'000'000;
     if (!request->request.settled()) request->context->engine->wait(request->request, timeout_ns, false);
     return state_of(*request);

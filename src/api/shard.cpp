@@ -32,7 +32,8 @@ struct Place {
   }
 };
 
-Status find_place(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank, const ringattn_call* given, Place& out) {
+Status find_place(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank, const ringattn_call* given,
+                  Place& out) {
   RINGATTN_TRY(api::check_handle(plan, "plan"));
   if (axis != RINGATTN_AXIS_QUERY && axis != RINGATTN_AXIS_KEY) {
     return invalid("axis: " + std::to_string(axis) + ", expected AXIS_QUERY (0) or AXIS_KEY (1)");
@@ -52,11 +53,13 @@ Status find_place(const ringattn_plan* plan, std::int32_t axis, std::int32_t ran
 
 Status check_row(const ringattn_plan& plan, std::int64_t batch_row) {
   if (batch_row >= 0 && batch_row < plan.plan.problem.batch) return {};
-  return invalid("batch_row: " + std::to_string(batch_row) + ", expected 0.." + std::to_string(plan.plan.problem.batch - 1));
+  return invalid("batch_row: " + std::to_string(batch_row) + ", expected 0.." +
+                 std::to_string(plan.plan.problem.batch - 1));
 }
 
-Status positions(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank, std::int64_t batch_row, const ringattn_call* call,
-                 std::int64_t* index, std::int64_t* position, std::uint64_t capacity, std::uint64_t* count) {
+Status positions(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank, std::int64_t batch_row,
+                 const ringattn_call* call, std::int64_t* index, std::int64_t* position,
+                 std::uint64_t capacity, std::uint64_t* count) {
   Place place;
   RINGATTN_TRY(find_place(plan, axis, rank, call, place));
   RINGATTN_TRY(check_row(*plan, batch_row));
@@ -64,7 +67,9 @@ Status positions(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank
   const schedule::Shard shard = place.shard(batch_row);
   *count = static_cast<std::uint64_t>(shard.length);
   if (index == nullptr && position == nullptr) return {};
-  if (capacity < *count) return invalid("capacity: " + std::to_string(capacity) + ", expected at least the local length (" + std::to_string(*count) + ")");
+  if (capacity < *count)
+    return invalid("capacity: " + std::to_string(capacity) + ", expected at least the local length (" +
+                   std::to_string(*count) + ")");
   for (const schedule::Run& run : shard.runs) {
     const std::int64_t first = place.index_of(run);
     for (std::int64_t i = 0; i < run.length; ++i) {
@@ -75,7 +80,8 @@ Status positions(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank
   return {};
 }
 
-void copy_rows(const Place& place, std::int64_t batch_row, const TensorView& global, const TensorView& local, bool to_local) {
+void copy_rows(const Place& place, std::int64_t batch_row, const TensorView& global, const TensorView& local,
+               bool to_local) {
   const std::size_t bytes = static_cast<std::size_t>(local.shape[3] * local.element);
   for (const schedule::Run& run : place.shard(batch_row).runs) {
     const std::int64_t first = place.index_of(run);
@@ -89,8 +95,8 @@ void copy_rows(const Place& place, std::int64_t batch_row, const TensorView& glo
   }
 }
 
-Status copy(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank, const ringattn_call* call, const ringattn_tensor* global_given,
-            const ringattn_tensor* local_given, bool to_local) {
+Status copy(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank, const ringattn_call* call,
+            const ringattn_tensor* global_given, const ringattn_tensor* local_given, bool to_local) {
   Place place;
   RINGATTN_TRY(find_place(plan, axis, rank, call, place));
   const std::int64_t batch = plan->plan.problem.batch;
@@ -98,19 +104,21 @@ Status copy(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank, con
   const api::TensorUse global_use = to_local ? api::TensorUse::input : api::TensorUse::output;
   const api::TensorUse local_use = to_local ? api::TensorUse::output : api::TensorUse::input;
   RINGATTN_TRY(api::read_tensor(global_given, "global", global_use, 0, {batch, -1, -1, -1}, global));
-  RINGATTN_TRY(api::read_tensor(local_given, "local", local_use, global.dtype, {batch, -1, global.shape[2], global.shape[3]}, local));
+  RINGATTN_TRY(api::read_tensor(local_given, "local", local_use, global.dtype,
+                                {batch, -1, global.shape[2], global.shape[3]}, local));
   for (std::int64_t row = 0; row < batch; ++row) {
     if (global.shape[1] < place.total(row)) {
-      return invalid("global.shape[1] (seq): " + std::to_string(global.shape[1]) + ", expected at least the row's tokens (" +
-                     std::to_string(place.total(row)) + ")");
+      return invalid("global.shape[1] (seq): " + std::to_string(global.shape[1]) +
+                     ", expected at least the row's tokens (" + std::to_string(place.total(row)) + ")");
     }
     const std::int64_t length = place.shard(row).length;
     if (local.shape[1] < length) {
-      return invalid("local.shape[1] (seq): " + std::to_string(local.shape[1]) + ", expected at least the local length (" +
-                     std::to_string(length) + ")");
+      return invalid("local.shape[1] (seq): " + std::to_string(local.shape[1]) +
+                     ", expected at least the local length (" + std::to_string(length) + ")");
     }
   }
-  if (api::may_overlap(global, local)) return invalid("local.data: overlaps global, expected memory of its own");
+  if (api::may_overlap(global, local))
+    return invalid("local.data: overlaps global, expected memory of its own");
   if (global.empty() || local.empty()) return {};
   for (std::int64_t row = 0; row < batch; ++row) copy_rows(place, row, global, local, to_local);
   return {};
@@ -120,8 +128,8 @@ Status copy(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank, con
 
 extern "C" {
 
-ringattn_status ringattn_plan_local_length(const ringattn_plan* plan, int32_t axis, int32_t rank, int64_t batch_row,
-                                           const ringattn_call* call, int64_t* length) {
+ringattn_status ringattn_plan_local_length(const ringattn_plan* plan, int32_t axis, int32_t rank,
+                                           int64_t batch_row, const ringattn_call* call, int64_t* length) {
   return api::guarded([&]() -> Status {
     Place place;
     RINGATTN_TRY(find_place(plan, axis, rank, call, place));
@@ -132,19 +140,22 @@ ringattn_status ringattn_plan_local_length(const ringattn_plan* plan, int32_t ax
   });
 }
 
-ringattn_status ringattn_plan_positions(const ringattn_plan* plan, int32_t axis, int32_t rank, int64_t batch_row,
-                                        const ringattn_call* call, int64_t* index, int64_t* position, uint64_t capacity,
-                                        uint64_t* count) {
-  return api::guarded([&] { return positions(plan, axis, rank, batch_row, call, index, position, capacity, count); });
+ringattn_status ringattn_plan_positions(const ringattn_plan* plan, int32_t axis, int32_t rank,
+                                        int64_t batch_row, const ringattn_call* call, int64_t* index,
+                                        int64_t* position, uint64_t capacity, uint64_t* count) {
+  return api::guarded(
+      [&] { return positions(plan, axis, rank, batch_row, call, index, position, capacity, count); });
 }
 
-ringattn_status ringattn_shard(const ringattn_plan* plan, int32_t axis, int32_t rank, const ringattn_call* call,
-                               const ringattn_tensor* global, const ringattn_tensor* local) {
+ringattn_status ringattn_shard(const ringattn_plan* plan, int32_t axis, int32_t rank,
+                               const ringattn_call* call, const ringattn_tensor* global,
+                               const ringattn_tensor* local) {
   return api::guarded([&] { return copy(plan, axis, rank, call, global, local, true); });
 }
 
-ringattn_status ringattn_unshard(const ringattn_plan* plan, int32_t axis, int32_t rank, const ringattn_call* call,
-                                 const ringattn_tensor* local, const ringattn_tensor* global) {
+ringattn_status ringattn_unshard(const ringattn_plan* plan, int32_t axis, int32_t rank,
+                                 const ringattn_call* call, const ringattn_tensor* local,
+                                 const ringattn_tensor* global) {
   return api::guarded([&] { return copy(plan, axis, rank, call, global, local, false); });
 }
 

@@ -15,19 +15,25 @@ std::string shown(std::int64_t value) { return std::to_string(value); }
 std::int64_t element_size(std::int32_t dtype) {
   switch (dtype) {
     case RINGATTN_DTYPE_F32:
-    case RINGATTN_DTYPE_I32: return 4;
+    case RINGATTN_DTYPE_I32:
+      return 4;
     case RINGATTN_DTYPE_F16:
-    case RINGATTN_DTYPE_BF16: return 2;
-    case RINGATTN_DTYPE_I64: return 8;
-    default: return 0;
+    case RINGATTN_DTYPE_BF16:
+      return 2;
+    case RINGATTN_DTYPE_I64:
+      return 8;
+    default:
+      return 0;
   }
 }
 
 Status check_shape(const std::string& name, const ringattn_tensor& t, const std::int64_t (&wanted)[4]) {
   for (int axis = 0; axis < 4; ++axis) {
-    const std::string where = name + ".shape[" + shown(axis) + "] (" + kAxes[axis] + "): " + shown(t.shape[axis]);
+    const std::string where =
+        name + ".shape[" + shown(axis) + "] (" + kAxes[axis] + "): " + shown(t.shape[axis]);
     if (t.shape[axis] < 0) return invalid(where + ", expected at least 0");
-    if (wanted[axis] >= 0 && t.shape[axis] != wanted[axis]) return invalid(where + ", expected " + shown(wanted[axis]));
+    if (wanted[axis] >= 0 && t.shape[axis] != wanted[axis])
+      return invalid(where + ", expected " + shown(wanted[axis]));
   }
   return {};
 }
@@ -40,7 +46,8 @@ bool span_of(const TensorView& t, __int128* span) {
   return (last + 1) * t.element < (static_cast<__int128>(1) << 62);
 }
 
-// Every index has an element of its own when, from the smallest stride up, each stride steps over all below it.
+// Every index has an element of its own when, from the smallest stride up, each stride steps over all below
+// it.
 bool overlaps_itself(const TensorView& t) {
   int order[4] = {0, 1, 2, 3};
   std::sort(order, order + 4, [&](int a, int b) { return t.stride[a] < t.stride[b]; });
@@ -57,17 +64,21 @@ Status check_strides(const std::string& name, const TensorView& t, TensorUse use
   if (t.empty()) return {};
   for (int axis = 0; axis < 4; ++axis) {
     if (t.stride[axis] < 0) {
-      return invalid(name + ".stride[" + shown(axis) + "]: " + shown(t.stride[axis]) + ", expected at least 0");
+      return invalid(name + ".stride[" + shown(axis) + "]: " + shown(t.stride[axis]) +
+                     ", expected at least 0");
     }
   }
-  if (t.shape[3] > 1 && t.stride[3] != 1) return invalid(name + ".stride[3] (dim): " + shown(t.stride[3]) + ", expected 1");
+  if (t.shape[3] > 1 && t.stride[3] != 1)
+    return invalid(name + ".stride[3] (dim): " + shown(t.stride[3]) + ", expected 1");
   __int128 span = 0;
   if (!span_of(t, &span)) return invalid(name + ".shape, .stride: its bytes overflow 64 bits");
   if (use == TensorUse::output && overlaps_itself(t)) {
-    return invalid(name + ".stride: " + shown(t.stride[0]) + ", " + shown(t.stride[1]) + ", " + shown(t.stride[2]) + ", " +
-                   shown(t.stride[3]) + ", expected an output without elements that share memory");
+    return invalid(name + ".stride: " + shown(t.stride[0]) + ", " + shown(t.stride[1]) + ", " +
+                   shown(t.stride[2]) + ", " + shown(t.stride[3]) +
+                   ", expected an output without elements that share memory");
   }
-  if (t.data == nullptr) return invalid(name + ".data: NULL, expected memory for " + shown(t.shape[1]) + " rows");
+  if (t.data == nullptr)
+    return invalid(name + ".data: NULL, expected memory for " + shown(t.shape[1]) + " rows");
   return {};
 }
 
@@ -75,12 +86,18 @@ Status check_strides(const std::string& name, const TensorView& t, TensorUse use
 
 const char* dtype_text(std::int32_t dtype) {
   switch (dtype) {
-    case RINGATTN_DTYPE_F32: return "F32 (1)";
-    case RINGATTN_DTYPE_F16: return "F16 (2)";
-    case RINGATTN_DTYPE_BF16: return "BF16 (3)";
-    case RINGATTN_DTYPE_I32: return "I32 (4)";
-    case RINGATTN_DTYPE_I64: return "I64 (5)";
-    default: return "F32 (1), F16 (2), BF16 (3), I32 (4) or I64 (5)";
+    case RINGATTN_DTYPE_F32:
+      return "F32 (1)";
+    case RINGATTN_DTYPE_F16:
+      return "F16 (2)";
+    case RINGATTN_DTYPE_BF16:
+      return "BF16 (3)";
+    case RINGATTN_DTYPE_I32:
+      return "I32 (4)";
+    case RINGATTN_DTYPE_I64:
+      return "I64 (5)";
+    default:
+      return "F32 (1), F16 (2), BF16 (3), I32 (4) or I64 (5)";
   }
 }
 
@@ -90,7 +107,8 @@ Status read_tensor(const ringattn_tensor* given, const char* name, TensorUse use
   RINGATTN_TRY(read_struct(given, name, t));
   const std::string who = name;
   if (t.device_type != RINGATTN_DEVICE_CPU || t.device_id != 0) {
-    return invalid(who + ".device_type, .device_id: " + shown(t.device_type) + ", " + shown(t.device_id) + ", expected CPU (0), 0");
+    return invalid(who + ".device_type, .device_id: " + shown(t.device_type) + ", " + shown(t.device_id) +
+                   ", expected CPU (0), 0");
   }
   if ((t.flags & ~std::uint64_t{RINGATTN_TENSOR_STRIDES}) != 0) {
     return invalid(who + ".flags: " + std::to_string(t.flags) + ", expected 0 or TENSOR_STRIDES (1)");
@@ -105,7 +123,8 @@ Status read_tensor(const ringattn_tensor* given, const char* name, TensorUse use
   __int128 dense = 1;
   for (int axis = 3; axis >= 0; --axis) {
     out.shape[axis] = t.shape[axis];
-    out.stride[axis] = (t.flags & RINGATTN_TENSOR_STRIDES) != 0 ? t.stride[axis] : static_cast<std::int64_t>(dense);
+    out.stride[axis] =
+        (t.flags & RINGATTN_TENSOR_STRIDES) != 0 ? t.stride[axis] : static_cast<std::int64_t>(dense);
     dense *= t.shape[axis] == 0 ? 1 : t.shape[axis];
     if (dense > (static_cast<__int128>(1) << 60)) return invalid(who + ".shape: its bytes overflow 64 bits");
   }
@@ -116,17 +135,24 @@ bool may_overlap(const TensorView& a, const TensorView& b) {
   if (a.empty() || b.empty()) return false;
   __int128 span_a = 0, span_b = 0;
   if (!span_of(a, &span_a) || !span_of(b, &span_b)) return true;
-  const std::uintptr_t first_a = reinterpret_cast<std::uintptr_t>(a.data), first_b = reinterpret_cast<std::uintptr_t>(b.data);
-  const std::uintptr_t bytes_a = static_cast<std::uintptr_t>(span_a * a.element), bytes_b = static_cast<std::uintptr_t>(span_b * b.element);
+  const std::uintptr_t first_a = reinterpret_cast<std::uintptr_t>(a.data),
+                       first_b = reinterpret_cast<std::uintptr_t>(b.data);
+  const std::uintptr_t bytes_a = static_cast<std::uintptr_t>(span_a * a.element),
+                       bytes_b = static_cast<std::uintptr_t>(span_b * b.element);
   if (first_a + bytes_a <= first_b || first_b + bytes_b <= first_a) return false;
-  // Slices of one buffer, as a fused q, k, v, o: the same pitch in bytes along seq, and within it they do not meet.
+  // Slices of one buffer, as a fused q, k, v, o: the same pitch in bytes along seq, and within it they do
+  // not meet.
   const std::int64_t pitch = a.stride[1] * a.element;
   if (pitch <= 0 || pitch != b.stride[1] * b.element) return true;
-  const auto within = [](const TensorView& t) { return ((t.shape[2] - 1) * t.stride[2] + (t.shape[3] - 1) * t.stride[3] + 1) * t.element; };
-  const bool rows_only = (a.shape[0] == 1 || (a.stride[0] * a.element) % pitch == 0) && (b.shape[0] == 1 || (b.stride[0] * b.element) % pitch == 0);
+  const auto within = [](const TensorView& t) {
+    return ((t.shape[2] - 1) * t.stride[2] + (t.shape[3] - 1) * t.stride[3] + 1) * t.element;
+  };
+  const bool rows_only = (a.shape[0] == 1 || (a.stride[0] * a.element) % pitch == 0) &&
+                         (b.shape[0] == 1 || (b.stride[0] * b.element) % pitch == 0);
   if (!rows_only) return true;
   const std::uintptr_t p = static_cast<std::uintptr_t>(pitch);
-  const std::uintptr_t ahead = first_b >= first_a ? (first_b - first_a) % p : (p - (first_a - first_b) % p) % p;
+  const std::uintptr_t ahead =
+      first_b >= first_a ? (first_b - first_a) % p : (p - (first_a - first_b) % p) % p;
   return ahead < static_cast<std::uintptr_t>(within(a)) || ahead + static_cast<std::uintptr_t>(within(b)) > p;
 }
 

@@ -7,8 +7,8 @@ namespace ringattn::api {
 
 enum class TensorUse { input, output };
 
-// Checks struct, device, dtype (0 = any), shape[i] against wanted[i] (-1 = any), strides, and that all bytes can be addressed; an output must not
-// overlap itself. Names the tensor in every message.
+// Checks struct, device, dtype (0 = any), shape[i] against wanted[i] (-1 = any), strides, and that all
+// bytes can be addressed; an output must not overlap itself. Names the tensor in every message.
 Status read_tensor(const ringattn_tensor* given, const char* name, TensorUse use, std::int32_t dtype,
                    const std::int64_t (&wanted)[4], TensorView& out);
 

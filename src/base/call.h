@@ -1,4 +1,5 @@
-// The values of one call, checked and resolved: every sequence with its place in the row and its query offset.
+// The values of one call, checked and resolved: every sequence with its place in the row and its query
+// offset.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,11 +9,11 @@ namespace ringattn {
 struct Sequence {
   std::int64_t q_start, q_length;  // place of its queries in the query row
   std::int64_t k_start, k_length;  // place of its keys in the key row
-  std::int64_t offset;             // position of its first query; a key's position is its index in the sequence
+  std::int64_t offset;  // position of its first query; a key's position is its index in the sequence
 };
 
-// rows == 1: one list of sequences that stands for every row of the batch (packed documents, or no sequences given).
-// rows == batch: sequence b alone is row b; its starts are 0.
+// rows == 1: one list of sequences that stands for every row of the batch (packed documents, or no
+// sequences given). rows == batch: sequence b alone is row b; its starts are 0.
 struct Call {
   std::int64_t rows = 1;
   std::vector<Sequence> sequences;

@@ -19,7 +19,8 @@ void add(std::string& list, bool present, const char* name) {
 
 #if defined(__x86_64__)
 
-// AMX, like the vector features below, counts only where the kernel saves its registers: XCR0 bits 17 and 18.
+// AMX, like the vector features below, counts only where the kernel saves its registers: XCR0 bits 17 and
+// 18.
 bool tiles_enabled() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || (ecx & bit_OSXSAVE) == 0) return false;

@@ -5,7 +5,8 @@
 
 namespace ringattn {
 
-// The features that matter to the kernels, separated by blanks: "sse4 avx2 fma f16c"; "" where none is known.
+// The features that matter to the kernels, separated by blanks: "sse4 avx2 fma f16c"; "" where none is
+// known.
 std::string cpu_features();
 
 }  // namespace ringattn

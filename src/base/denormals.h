@@ -1,4 +1,5 @@
-// Denormal numbers cost a hundred times a normal one on many CPUs, and exp of widely spread scores makes many of them.
+// Denormal numbers cost a hundred times a normal one on many CPUs, and exp of widely spread scores makes
+// many of them.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace ringattn {
 
-// While it lives, this thread's vector and scalar arithmetic reads and writes denormals as zero. The caller's mode, sticky
-// exception flags included, comes back at its end.
+// While it lives, this thread's vector and scalar arithmetic reads and writes denormals as zero. The
+// caller's mode, sticky exception flags included, comes back at its end.
 class DenormalsAreZero {
  public:
   DenormalsAreZero() : saved_(read()) { write(saved_ | kFlush); }

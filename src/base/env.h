@@ -1,4 +1,5 @@
-// Every environment variable that the library reads, declared in this one place and listed by `ringattn info`.
+// Every environment variable that the library reads, declared in this one place and listed by `ringattn
+// info`.
 #pragma once
 #include <span>
 #include <string>

@@ -1,4 +1,5 @@
-// Scalar conversions between float and the 16-bit formats: round to nearest even, NaN stays NaN, any alignment.
+// Scalar conversions between float and the 16-bit formats: round to nearest even, NaN stays NaN, any
+// alignment.
 #pragma once
 
 #include <bit>
@@ -56,7 +57,8 @@ inline std::uint16_t float_to_f16(float value) {
 template <typename T>
 T load_bits(const void* data, std::int64_t index) {
   T value;
-  std::memcpy(&value, static_cast<const char*>(data) + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  std::memcpy(&value, static_cast<const char*>(data) + index * static_cast<std::int64_t>(sizeof(T)),
+              sizeof(T));
   return value;
 }
 

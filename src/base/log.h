@@ -10,7 +10,8 @@ namespace ringattn {
 class Log {
  public:
   Log() = default;
-  Log(ringattn_log_fn function, void* user, std::int32_t level) : function_(function), user_(user), level_(level) {}
+  Log(ringattn_log_fn function, void* user, std::int32_t level)
+      : function_(function), user_(user), level_(level) {}
   // What RINGATTN_LOG asks for; refuses an unknown value.
   static Status from_environment(Log& out);
 

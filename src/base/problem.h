@@ -12,7 +12,11 @@ inline constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::ma
 inline constexpr std::int64_t kMaxHeadDim = 576;
 inline constexpr std::int32_t kMaxWorldSize = 4096;
 
-enum class DType : std::int32_t { f32 = RINGATTN_DTYPE_F32, f16 = RINGATTN_DTYPE_F16, bf16 = RINGATTN_DTYPE_BF16 };
+enum class DType : std::int32_t {
+  f32 = RINGATTN_DTYPE_F32,
+  f16 = RINGATTN_DTYPE_F16,
+  bf16 = RINGATTN_DTYPE_BF16
+};
 inline std::int64_t size_of(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 
 enum class PartitionKind : std::int32_t {
@@ -27,7 +31,8 @@ enum class Scope : std::int32_t {
   document = RINGATTN_SCOPE_DOCUMENT
 };
 
-// Visible: query position - left <= key position <= query position + right, in the same sequence. kUnbounded = no bound.
+// Visible: query position - left <= key position <= query position + right, in the same sequence.
+// kUnbounded = no bound.
 struct Mask {
   std::int64_t left = kUnbounded;
   std::int64_t right = kUnbounded;

@@ -1,4 +1,5 @@
-// How functions inside report failure: a status of the public set and one line that names field, value and what was expected.
+// How functions inside report failure: a status of the public set and one line that names field, value and
+// what was expected.
 #pragma once
 #include <string>
 #include <utility>
@@ -35,7 +36,7 @@ inline StatusRange range_of(ringattn_status code) {
 }  // namespace ringattn
 
 // Returns a failed status to the caller.
-#define RINGATTN_TRY(expression)                                      \
-  do {                                                                \
+#define RINGATTN_TRY(expression)                                                  \
+  do {                                                                            \
     if (::ringattn::Status status_ = (expression); !status_.ok()) return status_; \
   } while (0)

@@ -9,7 +9,7 @@ namespace ringattn {
 
 struct TensorView {
   std::byte* data = nullptr;
-  std::int32_t dtype = 0;  // RINGATTN_DTYPE_...
+  std::int32_t dtype = 0;    // RINGATTN_DTYPE_...
   std::int64_t element = 4;  // bytes
   std::int64_t shape[4] = {0, 0, 0, 0};
   std::int64_t stride[4] = {0, 0, 0, 0};

@@ -24,7 +24,8 @@ std::int32_t usable_cores() {
 
 struct WorkerPool::Arena {
   explicit Arena(std::int32_t threads, bool more_than_hardware) : arena(threads, 1) {
-    // oneTBB's limit is for the whole process: raise it where more threads are wished than it gives, never lower it.
+    // oneTBB's limit is for the whole process: raise it where more threads are wished than it gives, never
+    // lower it.
     if (more_than_hardware) {
       control.emplace(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads));
     }
@@ -35,8 +36,8 @@ struct WorkerPool::Arena {
 
 WorkerPool::~WorkerPool() = default;
 
-Status WorkerPool::create(std::int32_t threads, ringattn_parallel_for_fn host, void* user, std::int32_t max_workers,
-                          std::unique_ptr<WorkerPool>& out) {
+Status WorkerPool::create(std::int32_t threads, ringattn_parallel_for_fn host, void* user,
+                          std::int32_t max_workers, std::unique_ptr<WorkerPool>& out) {
   std::unique_ptr<WorkerPool> pool(new WorkerPool());
   pool->cores_ = usable_cores();
   if (host != nullptr) {
@@ -65,7 +66,8 @@ void WorkerPool::run(std::int32_t n, ringattn_body_fn body, void* arg) {
     return;
   }
   arena_->arena.execute([&] {
-    // Isolated: a thread that waits here must not pick up tasks of the host's own, or of another rank's loop.
+    // Isolated: a thread that waits here must not pick up tasks of the host's own, or of another rank's
+    // loop.
     tbb::this_task_arena::isolate([&] {
       tbb::parallel_for(
           std::int32_t{0}, n,

@@ -17,8 +17,8 @@ void host_log(void* self, std::int32_t level, const char* message) {
 
 }  // namespace
 
-Status Comm::create_local(const Log& log, std::int32_t world, const std::string& transport, const CommOptions& options,
-                          std::vector<std::unique_ptr<Comm>>& out) {
+Status Comm::create_local(const Log& log, std::int32_t world, const std::string& transport,
+                          const CommOptions& options, std::vector<std::unique_ptr<Comm>>& out) {
   const ringattn_transport_v1* table = nullptr;
   RINGATTN_TRY(choose_transport(transport, &table));
   const std::uint64_t ring = next_ring.fetch_add(1);
@@ -38,7 +38,8 @@ Status Comm::create_local(const Log& log, std::int32_t world, const std::string&
     desc.struct_size = sizeof desc;
     desc.rank = rank;
     desc.world_size = world;
-    desc.open_timeout_ms = static_cast<std::int32_t>(std::min<std::int64_t>(options.arrival_timeout_ms, 0x7fffffff));
+    desc.open_timeout_ms =
+        static_cast<std::int32_t>(std::min<std::int64_t>(options.arrival_timeout_ms, 0x7fffffff));
     desc.group[0] = ring;
     desc.group[1] = 0x72696e6761ULL;
     desc.host = &comm->host_;
@@ -46,7 +47,8 @@ Status Comm::create_local(const Log& log, std::int32_t world, const std::string&
     const ringattn_status status = table->open(&desc, &comm->link_, &error);
     if (status != RINGATTN_OK) {
       comm->link_ = nullptr;
-      return {status, std::string("transport ") + table->name + ": " + (error == nullptr ? "cannot open a link" : error)};
+      return {status, std::string("transport ") + table->name + ": " +
+                          (error == nullptr ? "cannot open a link" : error)};
     }
     comms.push_back(std::move(comm));
   }
@@ -108,7 +110,8 @@ bool Comm::newly_canceled(std::uint64_t sequence, std::int32_t* rank) {
 
 bool Comm::entered(std::int32_t rank, std::uint64_t sequence) const { return ask(rank).entered >= sequence; }
 
-void Comm::post(std::int32_t kind, std::int32_t peer, std::uint64_t tag, void* data, std::uint64_t bytes, Transfer& transfer) {
+void Comm::post(std::int32_t kind, std::int32_t peer, std::uint64_t tag, void* data, std::uint64_t bytes,
+                Transfer& transfer) {
   ringattn_transfer_v1 t{};
   t.struct_size = sizeof t;
   t.kind = kind;
@@ -163,6 +166,13 @@ Status Comm::state() const {
   const ringattn_status status = table_->state(link_, reason, sizeof reason);
   if (status == RINGATTN_OK) return {};
   return {status, reason};
+}
+
+Status Comm::end_dead() {
+  Status why = state();
+  if (why.ok()) why = {link_status_.load(), std::string("transport ") + table_->name + " failed without a reason"};
+  abort(why.code(), why.message());
+  return why;
 }
 
 }  // namespace ringattn::comm

@@ -1,4 +1,5 @@
-// One rank's place in a ring: the owner of its link, its sequence of collective calls, and the watch over slow peers.
+// One rank's place in a ring: the owner of its link, its sequence of collective calls, and the watch over
+// slow peers.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -33,8 +34,8 @@ struct Transfer {
 
 class Comm {
  public:
-  static Status create_local(const Log& log, std::int32_t world, const std::string& transport, const CommOptions& options,
-                             std::vector<std::unique_ptr<Comm>>& out);
+  static Status create_local(const Log& log, std::int32_t world, const std::string& transport,
+                             const CommOptions& options, std::vector<std::unique_ptr<Comm>>& out);
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -45,17 +46,22 @@ class Comm {
   std::uint64_t ring_id() const { return ring_id_; }  // equal on all ranks of one ring in this process
   const char* transport_name() const { return table_->name; }
   const CommOptions& options() const { return options_; }
+  const Log& log() const { return log_; }
 
-  // Every collective call takes the next number; enter tells the peers. From then on they may hear cancel(number).
+  // Every collective call takes the next number; enter tells the peers. From then on they may hear
+  // cancel(number).
   std::uint64_t enter();
   std::uint64_t sequence() const { return sequence_; }
-  void cancel(std::uint64_t sequence);            // any thread
-  bool canceled_here(std::uint64_t sequence);     // by this rank itself
-  // Has any rank canceled this call? Peers are asked at most once a millisecond, as that takes a look at each of them.
+  void cancel(std::uint64_t sequence);         // any thread
+  bool canceled_here(std::uint64_t sequence);  // by this rank itself
+  // Has any rank canceled this call? Peers are asked at most once a millisecond, as that takes a look at
+  // each of them.
   bool newly_canceled(std::uint64_t sequence, std::int32_t* rank);
 
-  // Posts one transfer; `transfer` gets the answer from a later poll. A dead link answers in `transfer` at once.
-  void post(std::int32_t kind, std::int32_t peer, std::uint64_t tag, void* data, std::uint64_t bytes, Transfer& transfer);
+  // Posts one transfer; `transfer` gets the answer from a later poll. A dead link answers in `transfer` at
+  // once.
+  void post(std::int32_t kind, std::int32_t peer, std::uint64_t tag, void* data, std::uint64_t bytes,
+            Transfer& transfer);
   // Hands out what has completed. Returns how many.
   int poll();
   void release(std::uint64_t loan) { table_->release(link_, loan); }
@@ -63,9 +69,11 @@ class Comm {
   std::int64_t pending() const { return pending_; }
 
   void progressed() { counter_.fetch_add(1, std::memory_order_relaxed); }
-  // Tells the peers where this rank stands, at most once a beat (a second, or less where the timeout is short) unless forced.
+  // Tells the peers where this rank stands, at most once a beat (a second, or less where the timeout is
+  // short) unless forced.
   void tell(std::int32_t waits_for, bool force);
-  // While waiting: has the rank that this one finally depends on stopped for too long? Then the comm is aborted with TIMEOUT.
+  // While waiting: has the rank that this one finally depends on stopped for too long? Then the comm is
+  // aborted with TIMEOUT.
   void watch(std::int32_t waits_for);
   void stop_watching() { watched_rank_ = -1; }
   // A rank of `candidates` that has not entered this call, else the first.
@@ -74,9 +82,15 @@ class Comm {
 
   void wait(std::uint64_t timeout_ns) { table_->wait(link_, timeout_ns); }
   void wake() { table_->wake(link_); }
-  void abort(ringattn_status status, const std::string& reason) { table_->abort(link_, status, reason.c_str()); }
+  void abort(ringattn_status status, const std::string& reason) {
+    table_->abort(link_, status, reason.c_str());
+  }
   Status state() const;
-  bool dead() const { return link_status_.load(std::memory_order_acquire) != RINGATTN_OK; }  // as the last poll saw it
+  // After a poll found the link dead: why; every rank and every posted transfer hears of it, also where only one peer was lost.
+  Status end_dead();
+  bool dead() const {
+    return link_status_.load(std::memory_order_acquire) != RINGATTN_OK;
+  }  // as the last poll saw it
 
   std::atomic<bool> busy{false};  // a collective call is under way
 

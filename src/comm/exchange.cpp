@@ -57,9 +57,10 @@ void DigestExchange::post_round() {
     const std::int64_t step = distance_ * i;
     const std::int32_t ahead = static_cast<std::int32_t>((comm_.rank() + step) % world);
     const std::int32_t behind = static_cast<std::int32_t>((comm_.rank() - step % world + world) % world);
-    const std::uint64_t tag = tag_of(sequence_, TagKind::digest, static_cast<std::uint64_t>(round_ * kRadix + i));
-    comm_.post(RINGATTN_TRANSFER_RECEIVE, behind, tag, &received_[static_cast<std::size_t>(i - 1)], sizeof(Range),
-               receives_[static_cast<std::size_t>(i - 1)]);
+    const std::uint64_t tag =
+        tag_of(sequence_, TagKind::digest, static_cast<std::uint64_t>(round_ * kRadix + i));
+    comm_.post(RINGATTN_TRANSFER_RECEIVE, behind, tag, &received_[static_cast<std::size_t>(i - 1)],
+               sizeof(Range), receives_[static_cast<std::size_t>(i - 1)]);
     comm_.post(RINGATTN_TRANSFER_SEND, ahead, tag, &sent_[static_cast<std::size_t>(round_)], sizeof(Range),
                sends_[static_cast<std::size_t>(sends_used_++)]);
   }
@@ -72,7 +73,8 @@ bool DigestExchange::step() {
     }
     for (std::int32_t i = 0; i < partners_; ++i) {
       Transfer& receive = receives_[static_cast<std::size_t>(i)];
-      if (receive.status != RINGATTN_OK) continue;  // the comm is dead or the call canceled: its owner sees to that
+      if (receive.status != RINGATTN_OK)
+        continue;  // the comm is dead or the call canceled: its owner sees to that
       Range range = received_[static_cast<std::size_t>(i)];
       take(comm_, receive, &range);
       known_.least = std::min(known_.least, range.least);

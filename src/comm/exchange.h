@@ -1,4 +1,5 @@
-// What ranks say to each other before anything moves: a digest of the call's values, and the records behind it where digests differ.
+// What ranks say to each other before anything moves: a digest of the call's values, and the records behind
+// it where digests differ.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,9 +10,10 @@
 
 namespace ringattn::comm {
 
-// Least and greatest of a digest over all ranks, in ceil(log16 P) rounds: in round k a rank sends what it knows to the ranks at distances
-// i * 16^k ahead (i = 1..15) and hears from as many behind. Min and max do not mind hearing something twice, so any P works. Advances by step
-// only, and allocates only in its constructor.
+// Least and greatest of a digest over all ranks, in ceil(log16 P) rounds: in round k a rank sends what it
+// knows to the ranks at distances i * 16^k ahead (i = 1..15) and hears from as many behind. Min and max do
+// not mind hearing something twice, so any P works. Advances by step only, and allocates only in its
+// constructor.
 class DigestExchange {
  public:
   explicit DigestExchange(Comm& comm);
@@ -32,10 +34,10 @@ class DigestExchange {
   std::int64_t distance_ = 1;  // 16^round
   std::int32_t round_ = 0;
   Range known_{};
-  std::vector<Range> sent_;       // by round: lent until its receivers give it back
-  std::vector<Range> received_;   // by partner of this round
+  std::vector<Range> sent_;      // by round: lent until its receivers give it back
+  std::vector<Range> received_;  // by partner of this round
   std::vector<Transfer> sends_, receives_;
-  std::int32_t partners_ = 0;     // of this round
+  std::int32_t partners_ = 0;  // of this round
   std::int32_t sends_used_ = 0;
 };
 

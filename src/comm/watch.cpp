@@ -1,5 +1,6 @@
-// Slow is not hung: a wait ends with TIMEOUT only when the rank that it finally depends on has not moved for the whole timeout, however long
-// the run takes. Who waits for whom, and how far everybody is, comes by the life line (transport.h: tell, ask).
+// Slow is not hung: a wait ends with TIMEOUT only when the rank that it finally depends on has not moved
+// for the whole timeout, however long the run takes. Who waits for whom, and how far everybody is, comes by
+// the life line (transport.h: tell, ask).
 #include <algorithm>
 
 #include "base/clock.h"
@@ -11,7 +12,8 @@ namespace {
 constexpr std::uint64_t kMillisecond = 1'000'000;
 
 std::uint64_t beat_ns(const CommOptions& options) {
-  // A quarter of the timeout, so that a rank that computes is never taken for a hung one; at most once a second.
+  // A quarter of the timeout, so that a rank that computes is never taken for a hung one; at most once a
+  // second.
   if (options.timeout_ms < 0) return 1000 * kMillisecond;
   return std::min<std::uint64_t>(1000, static_cast<std::uint64_t>(options.timeout_ms) / 4 + 1) * kMillisecond;
 }
@@ -32,7 +34,8 @@ void Comm::tell(std::int32_t waits_for, bool force) {
 }
 
 std::int32_t Comm::finally_waits_for(std::int32_t first, std::uint64_t* counter, bool* arrived) const {
-  // Follow the chain of waits. In a cycle every rank of it counts: their counters are added up, so that any movement shows.
+  // Follow the chain of waits. In a cycle every rank of it counts: their counters are added up, so that any
+  // movement shows.
   std::int32_t rank = first;
   std::uint64_t sum = 0;
   for (std::int32_t hops = 0; hops <= world_; ++hops) {

@@ -1,4 +1,5 @@
-// The contract between the executor and a kernel. A kernel is chosen once, at plan time; nothing below branches on device or ISA.
+// The contract between the executor and a kernel. A kernel is chosen once, at plan time; nothing below
+// branches on device or ISA.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,8 +10,9 @@
 
 namespace ringattn::kernels {
 
-// Query rows of all heads that share a kv head are flattened into lanes: lane index f = row * group + head-in-group. A tile is up to
-// Kernel::lanes consecutive f of one (batch row, kv head), so that GQA shares each K/V row it loads, and no lane is wasted at a head's end.
+// Query rows of all heads that share a kv head are flattened into lanes: lane index f = row * group +
+// head-in-group. A tile is up to Kernel::lanes consecutive f of one (batch row, kv head), so that GQA
+// shares each K/V row it loads, and no lane is wasted at a head's end.
 inline constexpr int kMaxLanes = 64;
 
 struct Shape {
@@ -27,10 +29,12 @@ struct QueryTile {
   std::int64_t row_stride, head_stride;
   std::int64_t first;  // f of lane 0
   int lanes;           // 1..Kernel::lanes
-  bool packed;         // the last attend with this scratch was for this same tile: its packed queries are still there
+  bool
+      packed;  // the last attend with this scratch was for this same tile: its packed queries are still there
 };
 
-// Keys [begin, end) of one K/V block; k and v point at local key 0. Lane l sees keys [lo[l], hi[l]), within [begin, end) or empty.
+// Keys [begin, end) of one K/V block; k and v point at local key 0. Lane l sees keys [lo[l], hi[l]), within
+// [begin, end) or empty.
 struct KeyRange {
   const void* k;
   std::int64_t k_stride;
@@ -51,34 +55,40 @@ struct OutputTile {
   int lanes;
 };
 
-// State of a tile: unnormalised O, row maximum m and row sum l per lane, fp32, in the kernel's own layout, 64-byte aligned. attend may be given key
-// ranges in any order; the result depends on that order only by rounding, and on nothing else (not on scratch, thread or other tiles).
-// A row that saw no key ends as O = 0, lse = -inf. Non-finite K/V must not reach rows that do not see it (bitwise).
+// State of a tile: unnormalised O, row maximum m and row sum l per lane, fp32, in the kernel's own layout,
+// 64-byte aligned. attend may be given key ranges in any order; the result depends on that order only by
+// rounding, and on nothing else (not on scratch, thread or other tiles). A row that saw no key ends as O =
+// 0, lse = -inf. Non-finite K/V must not reach rows that do not see it (bitwise).
 struct Kernel {
   const char* name;  // "cpu.avx2", "cpu.reference"
   int lanes;
-  std::int64_t keys_per_task;  // the executor splits a block into ranges at multiples of this, so that no call takes much over 100 ms
+  // The executor splits a block into ranges at multiples of this, so that no call takes much over 100 ms.
+  std::int64_t keys_per_task;
   std::string (*refuse)(const Problem& problem);  // empty = accepts; otherwise why not
   std::size_t (*state_bytes)(const Shape& shape);
   std::size_t (*scratch_bytes)(const Shape& shape);  // of one worker; 64-byte aligned
   void (*begin)(const Shape& shape, void* state);
-  void (*attend)(const Shape& shape, const QueryTile& queries, const KeyRange& keys, void* state, void* scratch);
+  void (*attend)(const Shape& shape, const QueryTile& queries, const KeyRange& keys, void* state,
+                 void* scratch);
   void (*finalize)(const Shape& shape, const OutputTile& out, const void* state);
 };
 
-// All kernels that this machine can run, best first; the last is the reference, which accepts every legal problem.
+// All kernels that this machine can run, best first; the last is the reference, which accepts every legal
+// problem.
 std::span<const Kernel* const> kernels();
 
 struct Choice {
   const Kernel* kernel = nullptr;
-  std::string refusal;  // when kernel is null: one line
+  std::string refusal;   // when kernel is null: one line
   bool unknown = false;  // the forced name does not exist
 };
 
-// The first kernel that accepts. `forced` (RINGATTN_FORCE_KERNEL; empty = none) picks one by name or fails with the reason.
+// The first kernel that accepts. `forced` (RINGATTN_FORCE_KERNEL; empty = none) picks one by name or fails
+// with the reason.
 Choice choose(const Problem& problem, const std::string& forced);
 
-// One row of ringattn_merge: o = weight_a * o_a + weight_b * o_b for `dim` elements; null o_* stands for zero weight (an empty row).
+// One row of ringattn_merge: o = weight_a * o_a + weight_b * o_b for `dim` elements; null o_* stands for
+// zero weight (an empty row).
 struct MergeRow {
   const void* o_a;
   DType dtype_a;

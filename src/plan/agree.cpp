@@ -14,7 +14,11 @@ constexpr std::uint64_t kRestNs = 1'000'000;
 class Exchange {
  public:
   Exchange(Agreement& agreement, bool first)
-      : agreement_(agreement), comm_(*agreement.comm), sequence_(comm_.enter()), digests_(comm_), digests_open_(first) {
+      : agreement_(agreement),
+        comm_(*agreement.comm),
+        sequence_(comm_.enter()),
+        digests_(comm_),
+        digests_open_(first) {
     if (first) {
       digests_.start(sequence_, Digest().add(2 /* plan_create */).value());
     } else {
@@ -51,10 +55,13 @@ class Exchange {
   }
 
   bool dead() {
+    if (!why_known_) why_ = comm_.end_dead();
+    why_known_ = true;
     // Posted transfers point into this object: it stays until they have ended, which a dead link does soon.
     if (comm_.pending() != 0) return false;
-    agreement_.status = agreement_.own.verdict != RINGATTN_OK ? Status(agreement_.own.verdict, agreement_.own.reason)
-                                                               : comm_.state();
+    agreement_.status = agreement_.own.verdict != RINGATTN_OK
+                            ? Status(agreement_.own.verdict, agreement_.own.reason)
+                            : why_;
     return true;
   }
 
@@ -62,7 +69,8 @@ class Exchange {
     agreement_.records.resize(static_cast<std::size_t>(comm_.world()));
     for (std::size_t rank = 0; rank < agreement_.records.size(); ++rank) {
       if (decode(records_->records()[rank], agreement_.records[rank])) continue;
-      comm_.abort(RINGATTN_ERR_TRANSPORT, "rank " + std::to_string(rank) + " sent a record that cannot be read");
+      comm_.abort(RINGATTN_ERR_TRANSPORT,
+                  "rank " + std::to_string(rank) + " sent a record that cannot be read");
       agreement_.status = comm_.state();
       return;
     }
@@ -75,6 +83,8 @@ class Exchange {
   comm::DigestExchange digests_;
   bool digests_open_;
   std::unique_ptr<comm::RecordExchange> records_;
+  bool why_known_ = false;
+  Status why_;  // of a dead comm
 };
 
 void agree_in_memory(std::span<Agreement> agreements) {

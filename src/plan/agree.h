@@ -10,13 +10,14 @@ namespace ringattn::plan {
 
 struct Agreement {
   comm::Comm* comm = nullptr;
-  Record own;                    // in
-  std::vector<Record> records;   // out: by rank; empty where the comm died
-  Status status;                 // out: what this rank is to return
+  Record own;                   // in
+  std::vector<Record> records;  // out: by rank; empty where the comm died
+  Status status;                // out: what this rank is to return
 };
 
-// Drives all of them from the calling thread until every one has ended. `first` = the first exchange of a collective call, which begins with a
-// digest so that a rank that makes another call hears of it. Blocks at most the comms' arrival timeout.
+// Drives all of them from the calling thread until every one has ended. `first` = the first exchange of a
+// collective call, which begins with a digest so that a rank that makes another call hears of it. Blocks at
+// most the comms' arrival timeout.
 void agree(std::span<Agreement> agreements, bool first);
 
 // Are these all the ranks of one ring? Then records can be compared in memory.

@@ -12,12 +12,13 @@ Status check_cumulative(const char* field, const std::int64_t* cu, std::int64_t 
   if (cu[0] != 0) return invalid(std::string("call.") + field + "[0]: " + shown(cu[0]) + ", expected 0");
   for (std::int64_t s = 0; s < n; ++s) {
     const std::string where = std::string("call.") + field + "[" + shown(s + 1) + "]: " + shown(cu[s + 1]);
-    if (cu[s + 1] < cu[s]) return invalid(where + ", expected at least the entry before it (" + shown(cu[s]) + ")");
+    if (cu[s + 1] < cu[s])
+      return invalid(where + ", expected at least the entry before it (" + shown(cu[s]) + ")");
     // One row holds all sequences together; in a batch each row holds one.
     const std::int64_t used = one_row ? cu[s + 1] : cu[s + 1] - cu[s];
     if (used > capacity) {
-      return invalid(where + ", " + shown(used) + " tokens in a row, expected at most " + capacity_name + " (" +
-                     shown(capacity) + ")");
+      return invalid(where + ", " + shown(used) + " tokens in a row, expected at most " + capacity_name +
+                     " (" + shown(capacity) + ")");
     }
   }
   return {};
@@ -26,7 +27,8 @@ Status check_cumulative(const char* field, const std::int64_t* cu, std::int64_t 
 Status check_sequences(const Problem& problem, const ringattn_call& call) {
   const std::int64_t n = call.sequences;
   if (n < 0 || n > problem.max_sequences) {
-    return invalid("call.sequences: " + shown(n) + ", expected 0..max_sequences (" + shown(problem.max_sequences) + ")");
+    return invalid("call.sequences: " + shown(n) + ", expected 0..max_sequences (" +
+                   shown(problem.max_sequences) + ")");
   }
   if (problem.batch > 1 && n != problem.batch) {
     return invalid("call.sequences: " + shown(n) + ", expected batch (" + shown(problem.batch) +
@@ -37,7 +39,8 @@ Status check_sequences(const Problem& problem, const ringattn_call& call) {
   const bool one_row = problem.batch <= 1;
   RINGATTN_TRY(check_cumulative("cu_q", call.cu_q, n, problem.seq_q, "seq_q", one_row));
   const std::int64_t* cu_k = call.cu_k == nullptr ? call.cu_q : call.cu_k;
-  return check_cumulative(call.cu_k == nullptr ? "cu_q (for keys)" : "cu_k", cu_k, n, problem.seq_k, "seq_k", one_row);
+  return check_cumulative(call.cu_k == nullptr ? "cu_q (for keys)" : "cu_k", cu_k, n, problem.seq_k, "seq_k",
+                          one_row);
 }
 
 }  // namespace
@@ -45,7 +48,8 @@ Status check_sequences(const Problem& problem, const ringattn_call& call) {
 Status check_call(const Problem& problem, const ringattn_call* call, Call& out) {
   const std::uint32_t flags = call == nullptr ? 0 : call->flags;
   if ((flags & ~std::uint32_t{RINGATTN_CALL_SEQUENCES | RINGATTN_CALL_QUERY_OFFSET}) != 0) {
-    return invalid("call.flags: " + shown(flags) + ", expected bits of CALL_SEQUENCES (1), CALL_QUERY_OFFSET (2)");
+    return invalid("call.flags: " + shown(flags) +
+                   ", expected bits of CALL_SEQUENCES (1), CALL_QUERY_OFFSET (2)");
   }
   const bool has_offset = (flags & RINGATTN_CALL_QUERY_OFFSET) != 0;
   constexpr std::int64_t kMaxOffset = std::int64_t{1} << 48;
@@ -55,8 +59,8 @@ Status check_call(const Problem& problem, const ringattn_call* call, Call& out) 
   out.sequences.clear();
   out.rows = 1;
   if ((flags & RINGATTN_CALL_SEQUENCES) == 0) {
-    out.sequences.push_back(
-        {0, problem.seq_q, 0, problem.seq_k, has_offset ? call->query_offset : problem.seq_k - problem.seq_q});
+    out.sequences.push_back({0, problem.seq_q, 0, problem.seq_k,
+                             has_offset ? call->query_offset : problem.seq_k - problem.seq_q});
     return {};
   }
   RINGATTN_TRY(check_sequences(problem, *call));

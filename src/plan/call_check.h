@@ -6,7 +6,8 @@
 
 namespace ringattn::plan {
 
-// `call` null = full lengths; it has been read in full. Allocates nothing when out.sequences has room for max_sequences.
+// `call` null = full lengths; it has been read in full. Allocates nothing when out.sequences has room for
+// max_sequences.
 Status check_call(const Problem& problem, const ringattn_call* call, Call& out);
 
 }  // namespace ringattn::plan

@@ -40,7 +40,8 @@ Json operation_json(const schedule::Schedule& schedule, std::size_t index, doubl
   return json;
 }
 
-Json rank_json(const Plan& plan, const schedule::Layout& layout, const schedule::Schedule& schedule, const Pairs& pairs) {
+Json rank_json(const Plan& plan, const schedule::Layout& layout, const schedule::Schedule& schedule,
+               const Pairs& pairs) {
   std::uint64_t sent = 0, received = 0;
   Json operations = Json::array();
   for (std::size_t i = 0; i < schedule.operations.size(); ++i) {
@@ -65,12 +66,14 @@ Json rank_json(const Plan& plan, const schedule::Layout& layout, const schedule:
 
 std::string describe_text(const Plan& plan, const Call& call) {
   const Problem& p = plan.problem;
-  std::string out = p.seq_q == p.seq_k ? fmt::format("n={}", p.seq_q) : fmt::format("q={} k={}", p.seq_q, p.seq_k);
-  out += fmt::format(" batch={} heads={} kv_heads={} dim={} dim_v={} dtype={}", p.batch, p.heads, p.kv_heads, p.head_dim_qk,
-                     p.head_dim_v, dtype_name(p.dtype));
+  std::string out =
+      p.seq_q == p.seq_k ? fmt::format("n={}", p.seq_q) : fmt::format("q={} k={}", p.seq_q, p.seq_k);
+  out += fmt::format(" batch={} heads={} kv_heads={} dim={} dim_v={} dtype={}", p.batch, p.heads, p.kv_heads,
+                     p.head_dim_qk, p.head_dim_v, dtype_name(p.dtype));
   if (p.dtype_out != p.dtype) out += fmt::format(" dtype_out={}", dtype_name(p.dtype_out));
-  out += fmt::format(" mask={} partition={} query_cut={} scope={} scale={}", mask_words(p), partition_words(p),
-                     p.query_like_keys ? "like_keys" : "by_index", scope_name(p.scope), p.scale);
+  out +=
+      fmt::format(" mask={} partition={} query_cut={} scope={} scale={}", mask_words(p), partition_words(p),
+                  p.query_like_keys ? "like_keys" : "by_index", scope_name(p.scope), p.scale);
   if (p.accuracy == RINGATTN_ACCURACY_EXACT) out += " accuracy=exact";
   if (p.max_sequences > 1) out += fmt::format(" max_docs={}", p.max_sequences);
   if (!is_full(plan, call)) {
@@ -109,7 +112,8 @@ Status describe_json(const Plan& plan, const Call& call, std::string& out) {
   json["overlap_flops_per_byte"] =
       std::isfinite(info.overlap_flops_per_byte) ? Json(info.overlap_flops_per_byte) : Json(nullptr);
   json["ranks"] = Json::array();
-  for (const schedule::Schedule& schedule : schedules) json["ranks"].push_back(rank_json(plan, layout, schedule, pairs));
+  for (const schedule::Schedule& schedule : schedules)
+    json["ranks"].push_back(rank_json(plan, layout, schedule, pairs));
   out = json.dump();
   return {};
 }

@@ -8,7 +8,8 @@ namespace ringattn::plan {
 
 double Pairs::rank_total(std::int32_t rank) const {
   double total = 0;
-  for (std::int32_t block = 0; block < world; ++block) total += of[static_cast<std::size_t>(rank * world + block)];
+  for (std::int32_t block = 0; block < world; ++block)
+    total += of[static_cast<std::size_t>(rank * world + block)];
   return total;
 }
 
@@ -18,7 +19,8 @@ Pairs count_pairs(const Plan& plan, const schedule::Layout& layout) {
   pairs.world = plan.world;
   pairs.of.assign(static_cast<std::size_t>(plan.world) * static_cast<std::size_t>(plan.world), 0);
   // With one list of sequences for all rows, every row of the batch has the same pairs.
-  const double weight = static_cast<double>(p.heads) * (layout.rows() == 1 ? static_cast<double>(p.batch) : 1.0);
+  const double weight =
+      static_cast<double>(p.heads) * (layout.rows() == 1 ? static_cast<double>(p.batch) : 1.0);
   for (std::int32_t rank = 0; rank < plan.world; ++rank) {
     for (std::int32_t block = 0; block < plan.world; ++block) {
       double& sum = pairs.of[static_cast<std::size_t>(rank * plan.world + block)];

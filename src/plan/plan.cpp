@@ -43,7 +43,8 @@ Status lay_out(Plan& plan) {
 
 }  // namespace
 
-Status make_plan(Problem problem, std::int32_t rank, std::int32_t world, bool lends, std::int32_t workers, Plan& out) {
+Status make_plan(Problem problem, std::int32_t rank, std::int32_t world, bool lends, std::int32_t workers,
+                 Plan& out) {
   Plan plan;
   plan.problem = std::move(problem);
   plan.rank = rank;
@@ -51,7 +52,12 @@ Status make_plan(Problem problem, std::int32_t rank, std::int32_t world, bool le
   plan.lends = lends;
   plan.workers = workers;
   const Problem& p = plan.problem;
-  plan.shape = {p.head_dim_qk, p.head_dim_v, p.group(), p.dtype, p.dtype_out, p.scale,
+  plan.shape = {p.head_dim_qk,
+                p.head_dim_v,
+                p.group(),
+                p.dtype,
+                p.dtype_out,
+                p.scale,
                 p.accuracy == RINGATTN_ACCURACY_EXACT};
   const kernels::Choice choice = kernels::choose(p, env_value(kEnvForceKernel));
   if (choice.kernel == nullptr) {

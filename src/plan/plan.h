@@ -1,4 +1,5 @@
-// A plan: one checked problem with everything that is decided before it runs. Holds no buffers; a preview is just this.
+// A plan: one checked problem with everything that is decided before it runs. Holds no buffers; a preview
+// is just this.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,11 +14,12 @@
 
 namespace ringattn::plan {
 
-// Where everything lies in the workspace of one execution, in bytes from its start; each part is kAlignment aligned.
+// Where everything lies in the workspace of one execution, in bytes from its start; each part is kAlignment
+// aligned.
 struct Workspace {
-  std::uint64_t receive[2] = {0, 0};  // copying transports: two K/V blocks in transit
-  std::uint64_t packed = 0;           // copying transports: the own block in wire form
-  std::uint64_t states = 0, state_bytes = 0;    // one per tile
+  std::uint64_t receive[2] = {0, 0};             // copying transports: two K/V blocks in transit
+  std::uint64_t packed = 0;                      // copying transports: the own block in wire form
+  std::uint64_t states = 0, state_bytes = 0;     // one per tile
   std::uint64_t scratch = 0, scratch_bytes = 0;  // one per worker
   std::uint64_t bytes = 0;
 };
@@ -40,7 +42,8 @@ struct Plan {
 };
 
 // Chooses the kernel and lays out the workspace.
-Status make_plan(Problem problem, std::int32_t rank, std::int32_t world, bool lends, std::int32_t workers, Plan& out);
+Status make_plan(Problem problem, std::int32_t rank, std::int32_t world, bool lends, std::int32_t workers,
+                 Plan& out);
 
 // The schedules of all ranks for the values of a call.
 void make_schedules(const Plan& plan, const schedule::Layout& layout, std::vector<schedule::Schedule>& out);

@@ -5,7 +5,8 @@
 
 namespace ringattn::plan {
 
-// `desc` has been read in full (api/read_struct.h). EXPLICIT: puts this rank's own runs at runs_*[rank] of `world` lists.
+// `desc` has been read in full (api/read_struct.h). EXPLICIT: puts this rank's own runs at runs_*[rank] of
+// `world` lists.
 Status check_problem(const ringattn_plan_desc& desc, std::int32_t rank, std::int32_t world, Problem& out);
 
 // "f32", "causal,window:512", "striped:4" and so on: the words of the command line's grammar.

@@ -7,7 +7,8 @@
 namespace ringattn::plan {
 namespace {
 
-// Text, one item a line: "v VERDICT", "r REASON", "f NAME=VALUE", "q FIRST LENGTH STRIDE", "k ...". No value holds a line break.
+// Text, one item a line: "v VERDICT", "r REASON", "f NAME=VALUE", "q FIRST LENGTH STRIDE", "k ...". No
+// value holds a line break.
 
 std::string one_line(std::string text) {
   for (char& c : text) {
@@ -50,7 +51,8 @@ bool read_item(char kind, std::string_view value, Record& out) {
   }
   if (kind != 'q' && kind != 'k') return false;
   PositionRun run{};
-  if (!read_number(value, run.first) || !read_number(value, run.length) || !read_number(value, run.stride)) return false;
+  if (!read_number(value, run.first) || !read_number(value, run.length) || !read_number(value, run.stride))
+    return false;
   (kind == 'q' ? out.runs_q : out.runs_k).push_back(run);
   return true;
 }
@@ -59,13 +61,15 @@ std::string difference(const Record& first, const Record& other, std::int32_t ra
   const std::size_t common = std::min(first.fields.size(), other.fields.size());
   for (std::size_t i = 0; i < common; ++i) {
     if (first.fields[i] == other.fields[i]) continue;
-    if (first.fields[i].first != other.fields[i].first) break;  // different kinds of call: named by "call" before
-    return first.fields[i].first + ": rank 0 has " + first.fields[i].second + ", rank " + std::to_string(rank) + " has " +
-           other.fields[i].second + "; expected the same on every rank";
+    if (first.fields[i].first != other.fields[i].first)
+      break;  // different kinds of call: named by "call" before
+    return first.fields[i].first + ": rank 0 has " + first.fields[i].second + ", rank " +
+           std::to_string(rank) + " has " + other.fields[i].second + "; expected the same on every rank";
   }
   if (first.fields.size() == other.fields.size()) return {};
-  return "fields: rank 0 gives " + std::to_string(first.fields.size()) + ", rank " + std::to_string(rank) + " gives " +
-         std::to_string(other.fields.size()) + "; expected the same version of the library on every rank";
+  return "fields: rank 0 gives " + std::to_string(first.fields.size()) + ", rank " + std::to_string(rank) +
+         " gives " + std::to_string(other.fields.size()) +
+         "; expected the same version of the library on every rank";
 }
 
 }  // namespace
@@ -105,7 +109,9 @@ Status judge(std::span<const Record> records, std::int32_t own) {
 }
 
 void add_problem_fields(const Problem& p, Record& record) {
-  const auto add = [&](const char* name, const std::string& value) { record.fields.emplace_back(name, value); };
+  const auto add = [&](const char* name, const std::string& value) {
+    record.fields.emplace_back(name, value);
+  };
   const auto number = [&](const char* name, std::int64_t value) { add(name, std::to_string(value)); };
   number("batch", p.batch);
   number("seq_q", p.seq_q);

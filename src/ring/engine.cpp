@@ -13,7 +13,8 @@ constexpr std::uint64_t kSpinNs = 50'000;
 constexpr std::uint64_t kMillisecond = 1'000'000;
 // While one link is waited for, others of the same thread cannot wake it: then rests are short.
 constexpr std::uint64_t kShortRestNs = kMillisecond;
-constexpr std::uint64_t kLongRestNs = 50 * kMillisecond;  // the watch over slow peers wants to look now and then
+constexpr std::uint64_t kLongRestNs =
+    50 * kMillisecond;  // the watch over slow peers wants to look now and then
 
 }  // namespace
 
@@ -167,14 +168,15 @@ bool Engine::wait(Request& request, std::int64_t timeout_ns, bool owned) {
   std::uint64_t idle_since = 0;
   for (;;) {
     Request* adopted = adopt(&request);
-    const bool worked = Pass(pool_, adopted, false).run();
+    const bool worked = Pass(pool_, adopted, &request, false).run();
     const bool done = request.ended();
     const std::uint64_t left = time_left();
     if (!done && left > 0 && !worked) {
       const std::uint64_t now = now_ns();
       if (idle_since == 0) idle_since = now;
       if (!spin || now - idle_since > kSpinNs) {
-        for (Execution* part = request.parts(); part != nullptr; part = part->next_part) part->allow_own_tiles();
+        for (Execution* part = request.parts(); part != nullptr; part = part->next_part)
+          part->allow_own_tiles();
         rest(adopted, left);
       }
     } else {
@@ -195,7 +197,7 @@ void Engine::test(Request& request) {
     return;
   }
   Request* adopted = adopt(&request);
-  if (!Pass(pool_, adopted, true).run() && !request.ended()) {
+  if (!Pass(pool_, adopted, &request, true).run() && !request.ended()) {
     for (Execution* part = request.parts(); part != nullptr; part = part->next_part) {
       part->allow_own_tiles();
       if (!part->ended()) part->idle();
@@ -208,9 +210,10 @@ void Engine::progress_loop() {
   for (;;) {
     Request* adopted = adopt(nullptr);
     if (adopted != nullptr) {
-      if (!Pass(pool_, adopted, false).run()) {
+      if (!Pass(pool_, adopted, nullptr, false).run()) {
         for (Request* request = adopted; request != nullptr; request = request->next_adopted_) {
-          for (Execution* part = request->parts(); part != nullptr; part = part->next_part) part->allow_own_tiles();
+          for (Execution* part = request->parts(); part != nullptr; part = part->next_part)
+            part->allow_own_tiles();
         }
         rest(adopted, kShortRestNs);
       }

@@ -1,4 +1,5 @@
-// Advances requests: polls their executions, runs their ready tiles on the context's workers, and waits when there is nothing to do.
+// Advances requests: polls their executions, runs their ready tiles on the context's workers, and waits
+// when there is nothing to do.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -13,20 +14,22 @@ namespace ringattn::ring {
 
 class Engine;
 
-// One execution call: the parts of one or more ranks. While one thread advances it, no other touches it. When all parts have ended and that
-// thread has let go of it, it is *settled*: it has its result, and its comms take the next call.
+// One execution call: the parts of one or more ranks. While one thread advances it, no other touches it.
+// When all parts have ended and that thread has let go of it, it is *settled*: it has its result, and its
+// comms take the next call.
 class Request {
  public:
   void add(Execution& part);
+  bool ended() const;  // for whoever advances it
   bool settled() const { return settled_.load(std::memory_order_acquire); }
-  // Of a settled request: a rank's own refusal before what its peers were told, then the first failure in order of the parts.
+  // Of a settled request: a rank's own refusal before what its peers were told, then the first failure in
+  // order of the parts.
   const Status& result() const { return result_; }
   Execution* parts() const { return first_; }
   Request* next_adopted() const { return next_adopted_; }
 
  private:
   friend class Engine;
-  bool ended() const;
   void settle();
 
   std::atomic<bool> settled_{false};
@@ -49,7 +52,6 @@ class Engine {
   bool wait(Request& request, std::int64_t timeout_ns, bool owned);
   void test(Request& request);
   void retire(Request& request);  // settled: off the list
-
 
  private:
   Request* adopt(Request* own);

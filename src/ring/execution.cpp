@@ -108,10 +108,12 @@ void Execution::start(const ForwardTensors& tensors, std::byte* workspace, Statu
   for (std::int64_t tile = 0; tile < tiles; ++tile) progress_[static_cast<std::size_t>(tile)] = Progress();
   queue_.start(tiles, runs ? static_cast<std::int32_t>(position_operation_.size()) : 0, plan_.lends);
   const double keys = static_cast<double>(plan_.most_capacity_k);
-  task_flops_ = 2.0 * plan_.kernel->lanes * keys * static_cast<double>(plan_.problem.head_dim_qk + plan_.problem.head_dim_v);
+  task_flops_ = 2.0 * plan_.kernel->lanes * keys *
+                static_cast<double>(plan_.problem.head_dim_qk + plan_.problem.head_dim_v);
   phase_.store(Phase::digests, std::memory_order_release);
   // A refusal has a digest of its own, so that everybody comes to the records.
-  const std::uint64_t own = refusal_.ok() ? digest() : Digest().add(static_cast<std::uint64_t>(comm_.rank())).value() ^ digest();
+  const std::uint64_t own =
+      refusal_.ok() ? digest() : Digest().add(static_cast<std::uint64_t>(comm_.rank())).value() ^ digest();
   if (agreed || plan_.world == 1) {
     if (refusal_.ok()) {
       begin_running();
@@ -162,7 +164,8 @@ void Execution::begin_running() {
   // Finalize is a position of each tile's own chain: open from now on, as outputs may be written.
   queue_.open(static_cast<std::int32_t>(position_operation_.size()) - 1);
   for (std::int32_t index = 0; index < count; ++index) {
-    waiting_[static_cast<std::size_t>(index)] = schedule_.operations[static_cast<std::size_t>(index)].after_count;
+    waiting_[static_cast<std::size_t>(index)] =
+        schedule_.operations[static_cast<std::size_t>(index)].after_count;
   }
   for (std::int32_t index = 0; index < count; ++index) {
     if (schedule_.operations[static_cast<std::size_t>(index)].after_count == 0) begin(index);
@@ -200,7 +203,7 @@ void Execution::poll() {
 void Execution::check_alive() {
   if (phase_.load(std::memory_order_relaxed) == Phase::stopping) return;
   if (comm_.dead()) {
-    stop(comm_.state());
+    stop(comm_.end_dead());
     return;
   }
   std::int32_t rank = 0;
@@ -246,6 +249,11 @@ void Execution::end(Status result) {
     if (worker.tiles > 0) ++times_.workers;
   }
   comm_.tell(-1, true);
+  if (range_of(result_.code()) == StatusRange::comm && comm_.log().wants(RINGATTN_LOG_ERROR)) {
+    comm_.log().write(RINGATTN_LOG_ERROR, "rank " + std::to_string(plan_.rank) + ": forward ended with " +
+                                              ringattn_status_name(result_.code()) + ": " +
+                                              result_.message());
+  }
   phase_.store(Phase::ended, std::memory_order_release);
 }
 
@@ -265,6 +273,7 @@ void Execution::idle() {
   const Phase phase = phase_.load(std::memory_order_relaxed);
   if (phase == Phase::idle || phase == Phase::ended) return;
   const std::int32_t peer = waits_for();
+  if (peer >= 0 && phase != Phase::stopping && abandoned_by(peer)) return;
   comm_.tell(peer, true);
   if (peer >= 0 && phase != Phase::stopping) {
     comm_.watch(peer);
@@ -273,12 +282,28 @@ void Execution::idle() {
   }
 }
 
+bool Execution::abandoned_by(std::int32_t peer) {
+  // A rank that ends a call in order has by then exchanged everything with its peers. So one that is in a
+  // later call while this rank, after one more poll, still waits for it, has canceled this one (and perhaps
+  // others since, so that its beat no longer says so).
+  if (!comm_.entered(peer, sequence_ + 1)) return false;
+  poll();
+  const Phase phase = phase_.load(std::memory_order_relaxed);
+  if (phase == Phase::ended || phase == Phase::stopping || waits_for() != peer) return true;
+  comm_.withdraw(sequence_);
+  stop({RINGATTN_ERR_CANCELED, "canceled by rank " + std::to_string(peer)});
+  return true;
+}
+
 ringattn_times Execution::times() const { return times_; }
 
 std::uint64_t Execution::bytes_held() const {
-  const auto bytes = [](const auto& list) { return static_cast<std::uint64_t>(list.capacity() * sizeof(list[0])); };
-  return layout_.bytes() + bytes(call_.sequences) + bytes(schedule_.operations) + bytes(schedule_.after) + bytes(waiting_) +
-         bytes(successors_) + bytes(transfers_) + bytes(posted_ns_) + bytes(blocks_) + bytes(progress_) + bytes(workers_);
+  const auto bytes = [](const auto& list) {
+    return static_cast<std::uint64_t>(list.capacity() * sizeof(list[0]));
+  };
+  return layout_.bytes() + bytes(call_.sequences) + bytes(schedule_.operations) + bytes(schedule_.after) +
+         bytes(waiting_) + bytes(successors_) + bytes(transfers_) + bytes(posted_ns_) + bytes(blocks_) +
+         bytes(progress_) + bytes(workers_);
 }
 
 }  // namespace ringattn::ring

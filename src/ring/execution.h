@@ -1,7 +1,9 @@
-// One rank's run of a plan: agrees with its peers, then walks the schedule. Posts every transfer that is ready, hands out ready tiles, folds what
-// has ended back into the schedule. Knows no topology. All memory is taken in the constructor.
+// One rank's run of a plan: agrees with its peers, then walks the schedule. Posts every transfer that is
+// ready, hands out ready tiles, folds what has ended back into the schedule. Knows no topology. All memory
+// is taken in the constructor.
 //
-// poll, idle and stop are for one thread at a time (the one that advances the request, or a worker on its behalf); draw and run for any worker.
+// poll, idle and stop are for one thread at a time (the one that advances the request, or a worker on its
+// behalf); draw and run for any worker.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -43,8 +45,8 @@ class Execution {
   Call& call() { return call_; }  // filled in by the caller before prepare
   const schedule::Layout& layout() const { return layout_; }
 
-  // From here on the execution is under way until ended(). `refusal` not OK: this rank refuses and only takes part in the agreement.
-  // agreed = the caller has compared all ranks in memory already.
+  // From here on the execution is under way until ended(). `refusal` not OK: this rank refuses and only
+  // takes part in the agreement. agreed = the caller has compared all ranks in memory already.
   void start(const ForwardTensors& tensors, std::byte* workspace, Status refusal, bool agreed);
   std::uint64_t digest() const;  // of the operation and the values of the call
   plan::Record record(const Status& refusal) const;
@@ -96,6 +98,7 @@ class Execution {
 
   // execution.cpp: phases
   void check_alive();
+  bool abandoned_by(std::int32_t peer);
   void step_agreement();
   void begin_running();
   void end_if_quiet();

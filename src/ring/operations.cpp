@@ -36,7 +36,8 @@ void Execution::link_operations() {
       position_operation_.push_back(index);
     }
     if (operations[i].kind == Kind::finalize) finalize = index;
-    if (operations[i].kind == Kind::receive) receive_operation_[static_cast<std::size_t>(operations[i].block)] = index;
+    if (operations[i].kind == Kind::receive)
+      receive_operation_[static_cast<std::size_t>(operations[i].block)] = index;
   }
   position_operation_.push_back(finalize);
 }
@@ -73,7 +74,8 @@ void Execution::begin(std::int32_t index) {
     case Kind::merge:
     case Kind::accumulate:
     case Kind::copy:
-      stop({RINGATTN_ERR_INTERNAL, std::string("the executor met an operation it does not know: ") + name_of(operation.kind)});
+      stop({RINGATTN_ERR_INTERNAL,
+            std::string("the executor met an operation it does not know: ") + name_of(operation.kind)});
       return;
   }
 }
@@ -107,7 +109,8 @@ void Execution::begin_transfer(std::int32_t index) {
   const bool own = operation.block == plan_.rank;
   void* data = nullptr;
   if (plan_.lends) {
-    // Only where the K/V lie is passed on, not the K/V: the memory of the owner stays as it is until the last borrower releases it.
+    // Only where the K/V lie is passed on, not the K/V: the memory of the owner stays as it is until the
+    // last borrower releases it.
     if (operation.kind == Kind::send) data = own ? &own_view_ : const_cast<BlockView*>(lent_views_[block]);
   } else if (own) {
     data = workspace_ + plan_.workspace.packed;
@@ -117,8 +120,9 @@ void Execution::begin_transfer(std::int32_t index) {
   const std::uint64_t bytes = plan_.lends ? sizeof(BlockView) : operation.bytes;
   posted_ns_[static_cast<std::size_t>(index)] = now_ns();
   const std::int32_t kind = operation.kind == Kind::send ? RINGATTN_TRANSFER_SEND : RINGATTN_TRANSFER_RECEIVE;
-  comm_.post(kind, operation.peer, comm::tag_of(sequence_, comm::TagKind::block, static_cast<std::uint64_t>(block)), data,
-             bytes, transfer);
+  comm_.post(kind, operation.peer,
+             comm::tag_of(sequence_, comm::TagKind::block, static_cast<std::uint64_t>(block)), data, bytes,
+             transfer);
 }
 
 void Execution::on_transfer_done(comm::Transfer& transfer) {
@@ -131,8 +135,8 @@ void Execution::transfer_ended(std::int32_t index) {
   if (transfer.status != RINGATTN_OK) return;  // check_alive finds the reason and stops the whole
   const std::uint64_t now = now_ns(), posted = posted_ns_[static_cast<std::size_t>(index)];
   const bool receive = operation.kind == Kind::receive;
-  trace_.add(receive ? RINGATTN_EVENT_RECEIVE : RINGATTN_EVENT_SEND, -1, operation.peer, operation.block, index, posted, now,
-             operation.bytes);
+  trace_.add(receive ? RINGATTN_EVENT_RECEIVE : RINGATTN_EVENT_SEND, -1, operation.peer, operation.block,
+             index, posted, now, operation.bytes);
   if (receive) {
     times_.transfer_ns += now - posted;
     times_.bytes_received += operation.bytes;
@@ -141,8 +145,8 @@ void Execution::transfer_ended(std::int32_t index) {
       lent_views_[block] = static_cast<const BlockView*>(transfer.data);
       blocks_[block] = *lent_views_[block];
     } else {
-      blocks_[block] =
-          wire_view(workspace_ + plan_.workspace.receive[operation.buffer], layout_.local_keys(operation.block));
+      blocks_[block] = wire_view(workspace_ + plan_.workspace.receive[operation.buffer],
+                                 layout_.local_keys(operation.block));
     }
   } else {
     times_.bytes_sent += operation.bytes;
@@ -165,14 +169,16 @@ void Execution::pack_own_block() {
     const std::size_t bytes = static_cast<std::size_t>(tensor->shape[3] * element);
     for (std::int64_t batch = 0; batch < p.batch; ++batch) {
       for (std::int64_t head = 0; head < p.kv_heads; ++head) {
-        for (std::int64_t row = 0; row < rows; ++row, out += bytes) std::memcpy(out, tensor->at(batch, row, head), bytes);
+        for (std::int64_t row = 0; row < rows; ++row, out += bytes)
+          std::memcpy(out, tensor->at(batch, row, head), bytes);
       }
     }
   }
 }
 
 void Execution::release_loans() {
-  // A block that is being passed on is read by the next borrower through this loan: it goes back when that one has released it.
+  // A block that is being passed on is read by the next borrower through this loan: it goes back when that
+  // one has released it.
   ended_operations_.clear();
   for (std::size_t i = 0; i < schedule_.operations.size(); ++i) {
     const Operation& operation = schedule_.operations[i];
@@ -181,7 +187,8 @@ void Execution::release_loans() {
     bool passed_on = false;
     for (std::size_t j = 0; j < schedule_.operations.size(); ++j) {
       const Operation& other = schedule_.operations[j];
-      passed_on = passed_on || (other.kind == Kind::send && other.block == operation.block && transfers_[j].pending);
+      passed_on =
+          passed_on || (other.kind == Kind::send && other.block == operation.block && transfers_[j].pending);
     }
     if (passed_on) continue;
     comm_.release(transfer.loan);

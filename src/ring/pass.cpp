@@ -87,13 +87,16 @@ void Pass::poll_all() {
 void Pass::poll_between_tiles() {
   bool agreeing = false;
   for (Request* r = adopted_; r != nullptr && !agreeing; r = r->next_adopted()) {
-    for (Execution* part = r->parts(); part != nullptr; part = part->next_part) agreeing = agreeing || part->agreeing();
+    for (Execution* part = r->parts(); part != nullptr; part = part->next_part)
+      agreeing = agreeing || part->agreeing();
   }
   if (!agreeing && now_ns() - polled_ns_.load(std::memory_order_relaxed) < kPollEveryNs) return;
   std::unique_lock lock(poll_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   poll_all();
-  if (inside_.load(std::memory_order_relaxed) < bodies_ && ready(nullptr) > 1) leave_.store(true, std::memory_order_relaxed);
+  if (target_ != nullptr && target_->ended()) leave_.store(true, std::memory_order_relaxed);
+  if (inside_.load(std::memory_order_relaxed) < bodies_ && ready(nullptr) > 1)
+    leave_.store(true, std::memory_order_relaxed);
 }
 
 std::int64_t Pass::ready(double* flops) const {

@@ -1,4 +1,5 @@
-// One parallel loop over the ready tiles of some executions (decisions: one body per worker, no barrier between steps).
+// One parallel loop over the ready tiles of some executions (decisions: one body per worker, no barrier
+// between steps).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,8 +14,11 @@ class Request;
 
 class Pass {
  public:
-  Pass(WorkerPool& pool, Request* adopted, bool one_tile) : pool_(pool), adopted_(adopted), one_tile_(one_tile) {}
-  // Polls once, then computes until nothing is ready (or one tile per worker). False: there was nothing to compute.
+  // target: whoever is waited for, among the adopted; null = none.
+  Pass(WorkerPool& pool, Request* adopted, const Request* target, bool one_tile)
+      : pool_(pool), adopted_(adopted), target_(target), one_tile_(one_tile) {}
+  // Polls once, then computes until nothing is ready or the target has ended (or one tile per worker).
+  // False: there was nothing to compute.
   bool run();
 
  private:
@@ -27,6 +31,7 @@ class Pass {
 
   WorkerPool& pool_;
   Request* adopted_;
+  const Request* target_;
   const bool one_tile_;
   std::mutex poll_mutex_;
   std::atomic<std::uint64_t> polled_ns_{0};

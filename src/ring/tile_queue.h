@@ -1,5 +1,6 @@
-// The tiles of one execution on their way through a chain of positions: the attends in the schedule's order, then finalize.
-// A tile is at one position at a time and passes them in order, whatever the order in which blocks arrive: so the result never depends on timing.
+// The tiles of one execution on their way through a chain of positions: the attends in the schedule's
+// order, then finalize. A tile is at one position at a time and passes them in order, whatever the order in
+// which blocks arrive: so the result never depends on timing.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,8 +17,9 @@ struct Task {
 class TileQueue {
  public:
   void reserve(std::int64_t most_tiles, std::int32_t most_positions);
-  // All tiles wait at position 0; every position is closed. stay = a worker goes on with its tile while the next position is open (its
-  // queries and state are in cache); otherwise earlier positions come first, so that their K/V buffer is free sooner.
+  // All tiles wait at position 0; every position is closed. stay = a worker goes on with its tile while the
+  // next position is open (its queries and state are in cache); otherwise earlier positions come first, so
+  // that their K/V buffer is free sooner.
   void start(std::int64_t tiles, std::int32_t positions, bool stay);
   void open(std::int32_t position);  // its K/V has arrived; again is harmless
   void close();                      // nothing is drawn any more
@@ -42,8 +44,9 @@ class TileQueue {
   std::int64_t tiles_ = 0;
   std::int32_t positions_ = 0;
   bool stay_ = false, closed_ = true;
-  std::vector<std::int64_t> next_;                  // by tile: the one behind it in the same list
-  std::vector<std::int64_t> head_, waiting_, left_;  // by position: list, its length, tiles that have not passed
+  std::vector<std::int64_t> next_;  // by tile: the one behind it in the same list
+  std::vector<std::int64_t> head_, waiting_,
+      left_;  // by position: list, its length, tiles that have not passed
   std::vector<char> open_;
   std::vector<std::int32_t> finished_;
   std::int32_t lowest_ = 0;  // no open position below it has a tile

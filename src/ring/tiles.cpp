@@ -22,8 +22,8 @@ std::byte* Execution::state_of(std::int64_t tile) const {
 
 bool Execution::run(Task& task, std::int32_t worker_number) {
   Worker& worker = workers_[static_cast<std::size_t>(worker_number)];
-  std::byte* scratch =
-      workspace_ + plan_.workspace.scratch + static_cast<std::uint64_t>(worker_number) * plan_.workspace.scratch_bytes;
+  std::byte* scratch = workspace_ + plan_.workspace.scratch +
+                       static_cast<std::uint64_t>(worker_number) * plan_.workspace.scratch_bytes;
   const std::int32_t operation = position_operation_[static_cast<std::size_t>(task.position)];
   if (schedule_.operations[static_cast<std::size_t>(operation)].kind == schedule::Kind::finalize) {
     run_finalize(task);
@@ -38,8 +38,8 @@ bool Execution::run(Task& task, std::int32_t worker_number) {
 
 void Execution::put_back(const Task& task) { queue_.put_back(task); }
 
-bool Execution::intervals(const TilePlace& place, const schedule::Shard& keys, std::int64_t segment, Worker& worker,
-                          kernels::KeyRange& range) const {
+bool Execution::intervals(const TilePlace& place, const schedule::Shard& keys, std::int64_t segment,
+                          Worker& worker, kernels::KeyRange& range) const {
   const std::int64_t group = plan_.shape.group;
   const std::int64_t row = layout_.rows() == 1 ? 0 : place.batch;
   const schedule::Shard queries = layout_.queries(plan_.rank, row);
@@ -49,7 +49,8 @@ bool Execution::intervals(const TilePlace& place, const schedule::Shard& keys, s
   std::fill_n(worker.row_lo, last_row - first_row + 1, 0);
   std::fill_n(worker.row_hi, last_row - first_row + 1, 0);
   if (real > 0) {
-    schedule::visible_keys(queries, first_row, real, keys, segment, plan_.problem.mask, worker.row_lo, worker.row_hi);
+    schedule::visible_keys(queries, first_row, real, keys, segment, plan_.problem.mask, worker.row_lo,
+                           worker.row_hi);
   }
   range.begin = kUnbounded;
   range.end = 0;
@@ -95,8 +96,12 @@ bool Execution::run_attend(Task& task, Worker& worker, std::byte* scratch) {
   range.v = view.v + (place.batch * view.v_stride[0] + place.kv_head * view.v_stride[2]) * element;
   range.k_stride = view.k_stride[1];
   range.v_stride = view.v_stride[1];
-  const kernels::QueryTile tile{tensors_.q.at(place.batch, 0, place.kv_head * group), tensors_.q.stride[1],
-                                tensors_.q.stride[2], place.first, place.lanes, worker.packed_tile == task.tile};
+  const kernels::QueryTile tile{tensors_.q.at(place.batch, 0, place.kv_head * group),
+                                tensors_.q.stride[1],
+                                tensors_.q.stride[2],
+                                place.first,
+                                place.lanes,
+                                worker.packed_tile == task.tile};
   const std::uint64_t start = now_ns();
   if (!progress.begun) plan_.kernel->begin(plan_.shape, state_of(task.tile));
   progress.begun = true;
@@ -105,7 +110,8 @@ bool Execution::run_attend(Task& task, Worker& worker, std::byte* scratch) {
   worker.packed_tile = task.tile;
   worker.compute_ns += finish - start;
   ++worker.tiles;
-  trace_.add(RINGATTN_EVENT_TILE, static_cast<std::int32_t>(&worker - workers_.data()), -1, block, task.tile, start, finish, 0);
+  trace_.add(RINGATTN_EVENT_TILE, static_cast<std::int32_t>(&worker - workers_.data()), -1, block, task.tile,
+             start, finish, 0);
   return range.end < end || progress.segment + 1 < static_cast<std::int64_t>(keys.segments.size());
 }
 
@@ -116,7 +122,8 @@ void Execution::run_finalize(const Task& task) {
   const std::int64_t head = place.kv_head * plan_.shape.group;
   const TensorView& o = tensors_.o;
   const TensorView& lse = tensors_.lse;
-  kernels::OutputTile out{o.at(place.batch, 0, head), o.stride[1], o.stride[2], nullptr, 0, 0, place.first, place.lanes};
+  kernels::OutputTile out{
+      o.at(place.batch, 0, head), o.stride[1], o.stride[2], nullptr, 0, 0, place.first, place.lanes};
   if (tensors_.wants_lse) {
     // lse is [batch, head, seq, 1].
     out.lse = reinterpret_cast<float*>(lse.at(place.batch, head, 0));

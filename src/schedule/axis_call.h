@@ -8,8 +8,8 @@
 
 namespace ringattn::schedule {
 
-// Tokens of one sequence: token i has coordinate start + i and mask position `position` + i.
-// Boxes of a row's sequences never overlap and grow, also where a sequence has no token and its start means nothing.
+// Tokens of one sequence: token i has coordinate start + i and mask position `position` + i. Boxes of a row's
+// sequences never overlap and grow, also where a sequence has no token and its start means nothing.
 struct Place {
   std::int64_t start, length, position;
   std::int64_t box, box_end;

@@ -24,8 +24,8 @@ bool likes_keys(const Problem& problem) {
   return problem.query_like_keys && problem.scope == Scope::capacity;
 }
 
-// Intervals cut by the borders between sequences give at most intervals + sequences - 1 runs, because the intervals of all
-// ranks are disjoint; a progression may meet every sequence.
+// Intervals cut by the borders between sequences give at most intervals + sequences - 1 runs, because the
+// intervals of all ranks are disjoint; a progression may meet every sequence.
 Wide runs_of_explicit(const Partition& partition, std::int64_t sequences) {
   Wide intervals = 0, from_progressions = 0;
   for (const auto& runs : *partition.runs) {
@@ -72,8 +72,8 @@ AxisBound bound_of(const Problem& problem, const Partition& partition, std::int6
   return {checked(rows * shards_of_row), checked(rows * runs), checked(rows * segments)};
 }
 
-// Most elements of the rank's stripes in `windows` intervals of `tokens` coordinates together, wherever they lie: start each
-// window with a stripe, then go on through whole turns.
+// Most elements of the rank's stripes in `windows` intervals of `tokens` coordinates together, wherever they
+// lie: start each window with a stripe, then go on through whole turns.
 std::int64_t most_of_stripes(std::int64_t tokens, std::int64_t windows, std::int64_t stripe,
                              std::int64_t world) {
   stripe = std::min(stripe, std::max<std::int64_t>(tokens, 1));
@@ -82,7 +82,8 @@ std::int64_t most_of_stripes(std::int64_t tokens, std::int64_t windows, std::int
   return windows * stripe + rest / turn * stripe + std::max<std::int64_t>(rest % turn - (turn - stripe), 0);
 }
 
-// LIKE_KEYS: the most queries that can stand on the rank's positions. Every sequence has one interval of them.
+// LIKE_KEYS: the most queries that can stand on the rank's positions. Every sequence has one interval of
+// them.
 std::int64_t most_like_keys(const Problem& problem, const Partition& partition, std::int32_t rank) {
   const std::int64_t tokens = std::min(problem.seq_q, problem.seq_k);
   const std::int64_t windows = std::min(sequences_of_row(problem), std::max<std::int64_t>(tokens, 1));
@@ -105,8 +106,9 @@ std::int64_t most_like_keys(const Problem& problem, const Partition& partition, 
   return std::min(most, share_of(partition, rank, problem.seq_k));
 }
 
-// DOCUMENT with stripes (counts of CONTIGUOUS are those of stripe 1): a rank's first stripe costs (rank + 1) stripes of a
-// document and every further one a whole turn, so as many documents as can be, each just long enough.
+// DOCUMENT with stripes (counts of CONTIGUOUS are those of stripe 1): a rank's first stripe costs (rank + 1)
+// stripes of a document and every further one a whole turn, so as many documents as can be, each just long
+// enough.
 std::int64_t most_in_striped_documents(std::int64_t tokens, std::int64_t documents, std::int64_t stripe,
                                        std::int64_t rank, std::int64_t world) {
   stripe = std::min(stripe, std::max<std::int64_t>(tokens, 1));
@@ -116,8 +118,9 @@ std::int64_t most_in_striped_documents(std::int64_t tokens, std::int64_t documen
   return used * stripe + rest / turn * stripe + std::max<std::int64_t>(rest % turn - (turn - stripe), 0);
 }
 
-// DOCUMENT with ZIGZAG: a document gives the rank its first token at length rank + 1, the second at 2 world - rank, and then
-// again two for every 2 world. With `used` documents the rest goes to second tokens, then to whole turns.
+// DOCUMENT with ZIGZAG: a document gives the rank its first token at length rank + 1, the second at 2 world -
+// rank, and then again two for every 2 world. With `used` documents the rest goes to second tokens, then to
+// whole turns.
 std::int64_t most_in_zigzag_documents(std::int64_t tokens, std::int64_t documents, std::int64_t rank,
                                       std::int64_t world) {
   const std::int64_t first = rank + 1, second = 2 * (world - rank) - 1, third = 2 * rank + 1,

@@ -7,8 +7,8 @@
 namespace ringattn::schedule {
 namespace {
 
-// Parts sorted by first position: each is compared with those before it that still reach it. Intervals never overlap that
-// far, so only progressions that really interleave are compared in pairs.
+// Parts sorted by first position: each is compared with those before it that still reach it. Intervals never
+// overlap that far, so only progressions that really interleave are compared in pairs.
 CoverDefect find_twice(const std::vector<CoverPart>& parts) {
   std::vector<const CoverPart*> open;
   for (const CoverPart& part : parts) {
@@ -23,7 +23,8 @@ CoverDefect find_twice(const std::vector<CoverPart>& parts) {
   return {};
 }
 
-// The smallest position below `length` in none of the parts, which are disjoint: the smallest prefix that is not full.
+// The smallest position below `length` in none of the parts, which are disjoint: the smallest prefix that is
+// not full.
 std::int64_t first_missing(const std::vector<CoverPart>& parts, std::int64_t length) {
   std::int64_t full = 0, too_long = length;  // prefixes
   while (too_long - full > 1) {

@@ -1,5 +1,6 @@
-// Where positions fall among key runs. A mask's bound is a progression of positions, one for each query row of a run; this
-// turns it into local key indices a stretch of rows at a time, so that nobody searches row by row.
+// Where positions fall among key runs. A mask's bound is a progression of positions, one for each query row
+// of a run; this turns it into local key indices a stretch of rows at a time, so that nobody searches row by
+// row.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,8 +15,8 @@ inline std::int64_t last_position(const Run& run) { return run.position + (run.l
 // Bounds farther away than this see everything: positions are at most 2^60 + 2^41 in magnitude.
 inline constexpr std::int64_t kFarAway = std::int64_t{1} << 62;
 
-// The first run of first..last-1 for which `before`, true for a beginning of them, is false. Looks near `hint` first: successive
-// query runs ask for successive places.
+// The first run of first..last-1 for which `before`, true for a beginning of them, is false. Looks near
+// `hint` first: successive query runs ask for successive places.
 template <typename Before>
 const Run* search_near(const Run* hint, const Run* first, const Run* last, Before&& before) {
   std::ptrdiff_t step = 1;
@@ -79,8 +80,9 @@ struct Line {
   std::int64_t base, numerator, step, divisor;
 };
 
-// Local index of the first key that is not below position + i * step, for 0 <= i < count, as stretches of rows:
-// emit(i, n, line) stands for rows i..i+n-1. Stretches are in order. Returns the run where the last row fell: the hint for the next.
+// Local index of the first key that is not below position + i * step, for 0 <= i < count, as stretches of
+// rows: emit(i, n, line) stands for rows i..i+n-1. Stretches are in order. Returns the run where the last row
+// fell: the hint for the next.
 template <typename Emit>
 const Run* lower_bounds(const KeyRuns& keys, const Run* hint, std::int64_t position, std::int64_t step,
                         std::int64_t count, Emit&& emit) {
@@ -106,7 +108,8 @@ const Run* lower_bounds(const KeyRuns& keys, const Run* hint, std::int64_t posit
   return run;
 }
 
-// Bounds of the mask as positions of keys; a row sees keys from (lower of its position) to below (upper of its position).
+// Bounds of the mask as positions of keys; a row sees keys from (lower of its position) to below (upper of
+// its position).
 struct Bounds {
   explicit Bounds(const Mask& mask)
       : has_left(mask.left < kFarAway),

@@ -98,7 +98,8 @@ void build_documents(const AxisCall& axis, std::int32_t rank, std::int64_t row, 
   }
 }
 
-// Queries of LIKE_KEYS must lie where keys can: in the row, and among the keys of their own sequence if there are others.
+// Queries of LIKE_KEYS must lie where keys can: in the row, and among the keys of their own sequence if there
+// are others.
 Status check_like_keys(const Problem& problem, const Call& call) {
   const bool alone = call.rows > 1 || call.sequences.size() == 1;
   for (std::size_t i = 0; i < call.sequences.size(); ++i) {

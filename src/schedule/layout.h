@@ -10,17 +10,18 @@
 
 namespace ringattn::schedule {
 
-// Local tokens local, local + 1, ... (length of them) sit at positions position, position + stride, ... of one sequence of the call.
-// Positions are the mask's: a key's index in its sequence; a query's index plus its sequence's offset.
+// Local tokens local, local + 1, ... (length of them) sit at positions position, position + stride, ... of
+// one sequence of the call. Positions are the mask's: a key's index in its sequence; a query's index plus
+// its sequence's offset.
 struct Run {
   std::int64_t local, length;
   std::int64_t position, stride;
   std::int64_t sequence;
 };
 
-// One rank's tokens of one axis in one row. Runs are in local order and cover [0, length).
-// A *segment* is a longest stretch of runs in which (sequence, position) only grows, so that what a query sees of a segment is one
-// interval of local indices. Every partition but EXPLICIT has at most one segment.
+// One rank's tokens of one axis in one row. Runs are in local order and cover [0, length). A *segment* is a
+// longest stretch of runs in which (sequence, position) only grows, so that what a query sees of a segment
+// is one interval of local indices. Every partition but EXPLICIT has at most one segment.
 struct Shard {
   std::span<const Run> runs;
   std::span<const std::int64_t> segments;  // index of the first run of each segment
@@ -31,7 +32,8 @@ class Layout {
  public:
   // Takes all memory that any call of the problem can need; build then allocates nothing.
   void reserve(const Problem& problem, std::int32_t world);
-  // Cuts both axes for the values of one call. Refuses what LIKE_KEYS cannot place (message names sequence, position, length).
+  // Cuts both axes for the values of one call. Refuses what LIKE_KEYS cannot place (message names sequence,
+  // position, length).
   Status build(const Problem& problem, std::int32_t world, const Call& call);
 
   std::int32_t world() const { return world_; }

@@ -1,4 +1,5 @@
-// The partition formulas (ringattn.h section 7; they are ABI): one rank's part of an axis as pieces in local order.
+// The partition formulas (ringattn.h section 7; they are ABI): one rank's part of an axis as pieces in local
+// order.
 #pragma once
 #include <cstdint>
 #include <vector>

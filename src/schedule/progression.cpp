@@ -4,8 +4,8 @@
 
 namespace ringattn::schedule {
 
-// Euclid's algorithm on (divisor, step), as in the AtCoder library: take out whole parts, then count the same lattice
-// points from the other axis.
+// Euclid's algorithm on (divisor, step), as in the AtCoder library: take out whole parts, then count the same
+// lattice points from the other axis.
 Wide floor_sum(std::int64_t count, std::int64_t divisor, std::int64_t step, std::int64_t numerator) {
   Wide n = count, m = divisor, a = step, b = numerator, sum = 0;
   while (n > 0) {

@@ -1,4 +1,5 @@
-// Arithmetic on progressions first, first + stride, ...: everything a run can be asked without listing its positions.
+// Arithmetic on progressions first, first + stride, ...: everything a run can be asked without listing its
+// positions.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +26,8 @@ struct Progression {
   }
 };
 
-// Sum of floor((numerator + i * step) / divisor) for 0 <= i < count; divisor >= 1, the others >= 0. O(log divisor).
+// Sum of floor((numerator + i * step) / divisor) for 0 <= i < count; divisor >= 1, the others >= 0. O(log
+// divisor).
 Wide floor_sum(std::int64_t count, std::int64_t divisor, std::int64_t step, std::int64_t numerator);
 
 // Smallest element of both, or -1. The elements of both must not be negative.

@@ -1,4 +1,5 @@
-// A schedule: what one rank does in one execution, as plain data. No device, transport, thread or time is in it.
+// A schedule: what one rank does in one execution, as plain data. No device, transport, thread or time is
+// in it.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,26 +14,29 @@
 namespace ringattn::schedule {
 
 enum class Kind : std::int32_t {
-  pack,        // copy the own K/V into the send buffer in wire form (copying transports that send at all)
-  receive,     // block `block` from `peer` into receive buffer `buffer` (lends: no buffer, -1)
-  send,        // block `block` to `peer`
-  attend,      // fold block `block` into the state; tiles of one query tile are folded in the order of the attend operations
+  pack,     // copy the own K/V into the send buffer in wire form (copying transports that send at all)
+  receive,  // block `block` from `peer` into receive buffer `buffer` (lends: no buffer, -1)
+  send,     // block `block` to `peer`
+  // fold block `block` into the state; tiles of one query tile are folded in the order of the attends
+  attend,
   merge,       // combine partial states (decode)
   accumulate,  // add an arrived gradient to the own one (backward)
   copy,
-  release,     // lends: give the block back to the peer it came from; copies: the receive buffer is free again
-  finalize     // write O and lse
+  release,  // lends: give the block back to the peer it came from; copies: the receive buffer is free again
+  finalize  // write O and lse
 };
 const char* name_of(Kind kind);
 
 struct Operation {
   Kind kind;
   std::int32_t peer = -1;
-  std::int32_t block = -1;   // rank that owns the K/V
-  std::int32_t buffer = -1;  // receive buffer that holds or takes the block; -1 = the caller's own tensors, or lent
-  std::uint64_t bytes = 0;   // of a transfer or a pack
-  std::int32_t step = 0;     // of an attend: 0 for the own block, then in order; otherwise the step it serves
-  std::int32_t after_first = 0, after_count = 0;  // operations that must have ended before: after[after_first...]
+  std::int32_t block = -1;  // rank that owns the K/V
+  std::int32_t buffer =
+      -1;  // receive buffer that holds or takes the block; -1 = the caller's own tensors, or lent
+  std::uint64_t bytes = 0;  // of a transfer or a pack
+  std::int32_t step = 0;    // of an attend: 0 for the own block, then in order; otherwise the step it serves
+  std::int32_t after_first = 0,
+               after_count = 0;  // operations that must have ended before: after[after_first...]
 };
 
 struct Schedule {
@@ -47,20 +51,25 @@ struct Schedule {
   }
 };
 
-// Bytes of rank's K/V block on the wire: [batch, kv_heads, local_keys, head_dim_qk] then the same of V, in the input dtype.
+// Bytes of rank's K/V block on the wire: [batch, kv_heads, local_keys, head_dim_qk] then the same of V, in
+// the input dtype.
 std::uint64_t block_bytes(const Problem& problem, std::int64_t local_keys);
 
-// Ring pass-KV, one way. With distance d = (r - j) mod P of rank r from owner j: block j comes to every rank r that sees any of it, once.
-// It comes from rank r - 1 if that rank has it (owner or needs it too), otherwise from the owner itself; so nobody carries a block that it does not
-// need, every hop is as early as can be, and two receive buffers suffice: see ring.cpp for the proof. Attends are in order of distance.
+// Ring pass-KV, one way. With distance d = (r - j) mod P of rank r from owner j: block j comes to every
+// rank r that sees any of it, once. It comes from rank r - 1 if that rank has it (owner or needs it too),
+// otherwise from the owner itself; so nobody carries a block that it does not need, every hop is as early
+// as can be, and two receive buffers suffice: see ring.cpp for the proof. Attends are in order of distance.
 // Reserve sizes `out` for any call; generate then allocates nothing.
 void reserve_ring(std::int32_t world, Schedule& out);
-void generate_ring(const Problem& problem, const Layout& layout, std::int32_t rank, bool lends, Schedule& out);
+void generate_ring(const Problem& problem, const Layout& layout, std::int32_t rank, bool lends,
+                   Schedule& out);
 
-// Proves a whole set of schedules (index = rank) against a layout: shards cover both axes exactly once; every visible pair is attended exactly
-// once; sends match receives in peer, block and bytes; a block is held when it is used; no buffer is overwritten, and nothing lent
-// returned, while it may still be read; operations only wait for earlier ones and the set runs to its end with rendezvous sends (no deadlock);
+// Proves a whole set of schedules (index = rank) against a layout: shards cover both axes exactly once;
+// every visible pair is attended exactly once; sends match receives in peer, block and bytes; a block is
+// held when it is used; no buffer is overwritten, and nothing lent returned, while it may still be read;
+// operations only wait for earlier ones and the set runs to its end with rendezvous sends (no deadlock);
 // bytes and buffers are as promised. OK or INTERNAL with the first violation in words.
-Status verify(const Problem& problem, const Call& call, const Layout& layout, std::span<const Schedule> schedules);
+Status verify(const Problem& problem, const Call& call, const Layout& layout,
+              std::span<const Schedule> schedules);
 
 }  // namespace ringattn::schedule

@@ -1,5 +1,5 @@
-// Blocks are held while they are used, and nothing is overwritten or given back while it may still be read. "Before" means: on every
-// possible timing, because a chain of waits leads from one operation to the other.
+// Blocks are held while they are used, and nothing is overwritten or given back while it may still be read.
+// "Before" means: on every possible timing, because a chain of waits leads from one operation to the other.
 #include <algorithm>
 
 #include "schedule/verify_parts.h"

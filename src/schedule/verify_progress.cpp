@@ -1,108 +1,104 @@
-// The set of schedules runs to its end, with transfers that need both sides at once (rendezvous). Whether an operation can end depends only on which
-// others have ended, and nothing that has ended ever comes back: so one run to a standstill decides for every timing.
-#include <map>
-#include <tuple>
+// The set of schedules runs to its end, with transfers that need both sides at once (rendezvous). Whether an
+// operation can end depends only on which others have ended, and nothing that has ended ever comes back: so one
+// run to a standstill decides for every timing.
+#include <utility>
 
 #include "schedule/verify_parts.h"
 
 namespace ringattn::schedule {
 namespace {
 
+// A graph with a node for every operation, which ends when all that lead to it have ended, and two for every
+// transfer: the meeting, when both sides have started, and the return, when what was lent has been released.
 class Rehearsal {
  public:
-  explicit Rehearsal(const Subject& subject) {
-    for (std::size_t rank = 0; rank < subject.schedules.size(); ++rank) {
-      const Schedule& schedule = subject.schedules[rank];
-      for (std::size_t i = 0; i < schedule.operations.size(); ++i) {
-        nodes_.push_back({&schedule, i, schedule.operations[i].after_count, {}});
-      }
-    }
-    std::size_t first = 0;  // of the rank
+  explicit Rehearsal(const Subject& subject) : world_(static_cast<std::size_t>(subject.layout.world())) {
     for (const Schedule& schedule : subject.schedules) {
-      for (std::size_t i = 0; i < schedule.operations.size(); ++i) add_edges(schedule, first, i);
-      first += schedule.operations.size();
+      first_.push_back(operations_);
+      operations_ += schedule.operations.size();
     }
+    waits_.resize(operations_ + 2 * world_ * world_);
+    for (const Schedule& schedule : subject.schedules) {
+      for (std::size_t i = 0; i < schedule.operations.size(); ++i) add_edges(schedule, i);
+    }
+    sort_edges();
   }
 
-  Status run() {
+  // The first operation that never ends, as a number over all ranks; operations() if all end.
+  std::size_t first_stuck() {
     std::vector<std::size_t> ready;
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (nodes_[i].waits == 0) ready.push_back(i);
+    for (std::size_t node = 0; node < waits_.size(); ++node) {
+      if (waits_[node] == 0) ready.push_back(node);
     }
-    std::size_t ended = 0;
     while (!ready.empty()) {
       const std::size_t node = ready.back();
       ready.pop_back();
-      ++ended;
-      for (const std::size_t next : nodes_[node].next) {
-        if (--nodes_[next].waits == 0) ready.push_back(next);
+      for (std::size_t i = first_edge_[node]; i < first_edge_[node + 1]; ++i) {
+        if (--waits_[target_[i]] == 0) ready.push_back(target_[i]);
       }
     }
-    if (ended == nodes_.size()) return {};
-    for (const Node& node : nodes_) {
-      if (node.waits > 0 && node.schedule != nullptr) {
-        return violation(*node.schedule, node.operation, "never ends: the ranks wait for each other");
-      }
-    }
-    return {RINGATTN_ERR_INTERNAL, "schedule: a transfer never starts"};
+    std::size_t operation = 0;
+    while (operation < operations_ && waits_[operation] == 0) ++operation;
+    return operation;
   }
+  std::size_t operations() const { return operations_; }
 
  private:
-  // An operation ends when `waits` others have. A transfer has a meeting besides: a node without schedule at which both sides have arrived.
-  struct Node {
-    const Schedule* schedule;
-    std::size_t operation;
-    std::int32_t waits;
-    std::vector<std::size_t> next;
-  };
-
   void add_edge(std::size_t from, std::size_t to) {
-    nodes_[from].next.push_back(to);
-    ++nodes_[to].waits;
+    edges_.emplace_back(from, to);
+    ++waits_[to];
   }
 
-  // What an operation waits for is the start of a transfer, so it leads to the meeting instead, which leads to the end of both sides. A
-  // lending send ends only with the borrower's release.
-  void add_edges(const Schedule& schedule, std::size_t first, std::size_t i) {
+  // A rank gets a block at most once (verify_memory), so the receiver and the block name the transfer.
+  std::size_t meeting(std::int32_t to, std::int32_t block) const {
+    return operations_ + 2 * (static_cast<std::size_t>(to) * world_ + static_cast<std::size_t>(block));
+  }
+  std::size_t returned(std::int32_t to, std::int32_t block) const { return meeting(to, block) + 1; }
+
+  // What a transfer waits for leads to the meeting, and the meeting to the end of both sides. A lending send ends
+  // only with the borrower's release.
+  void add_edges(const Schedule& schedule, std::size_t i) {
     const Operation& op = schedule.operations[i];
-    const std::size_t self = first + i;
-    const bool sends = op.kind == Kind::send;
-    const bool transfers = sends || op.kind == Kind::receive;
+    const std::size_t first = first_[static_cast<std::size_t>(schedule.rank)], self = first + i;
     std::size_t start = self;
-    if (transfers) {
-      const std::size_t both =
-          meeting(sends ? schedule.rank : op.peer, sends ? op.peer : schedule.rank, op.block);
-      nodes_[both].waits += op.after_count;
-      nodes_[self].waits = 0;
-      if (!(sends && schedule.lends)) add_edge(both, self);
-      start = both;
+    if (op.kind == Kind::send || op.kind == Kind::receive) {
+      start = meeting(op.kind == Kind::send ? op.peer : schedule.rank, op.block);
+      const bool lent = op.kind == Kind::send && schedule.lends;
+      add_edge(lent ? returned(op.peer, op.block) : start, self);
     }
     for (const std::int32_t before : schedule.after_of(op)) {
-      nodes_[first + static_cast<std::size_t>(before)].next.push_back(start);
+      add_edge(first + static_cast<std::size_t>(before), start);
     }
-    if (!schedule.lends) return;
-    if (sends) add_edge(returned(schedule.rank, op.peer, op.block), self);
-    if (op.kind == Kind::release) add_edge(self, returned(op.peer, schedule.rank, op.block));
+    if (op.kind == Kind::release && schedule.lends) add_edge(self, returned(schedule.rank, op.block));
   }
 
-  std::size_t meeting(std::int32_t from, std::int32_t to, std::int32_t block) {
-    return extra_node({false, from, to, block});
-  }
-  std::size_t returned(std::int32_t from, std::int32_t to, std::int32_t block) {
-    return extra_node({true, from, to, block});
-  }
-  std::size_t extra_node(const std::tuple<bool, std::int32_t, std::int32_t, std::int32_t>& key) {
-    const auto [place, is_new] = extra_.try_emplace(key, nodes_.size());
-    if (is_new) nodes_.push_back({nullptr, 0, 0, {}});
-    return place->second;
+  // Targets of each node one after the other.
+  void sort_edges() {
+    first_edge_.assign(waits_.size() + 1, 0);
+    for (const auto& edge : edges_) ++first_edge_[edge.first + 1];
+    for (std::size_t node = 0; node < waits_.size(); ++node) first_edge_[node + 1] += first_edge_[node];
+    std::vector<std::size_t> next(first_edge_.begin(), first_edge_.end() - 1);
+    target_.resize(edges_.size());
+    for (const auto& edge : edges_) target_[next[edge.first]++] = edge.second;
   }
 
-  std::vector<Node> nodes_;
-  std::map<std::tuple<bool, std::int32_t, std::int32_t, std::int32_t>, std::size_t> extra_;
+  std::size_t world_, operations_ = 0;
+  std::vector<std::size_t> first_;   // [rank]: its first operation
+  std::vector<std::int32_t> waits_;  // [node]: that have not ended
+  std::vector<std::pair<std::size_t, std::size_t>> edges_;
+  std::vector<std::size_t> first_edge_, target_;
 };
 
 }  // namespace
 
-Status verify_progress(const Subject& subject) { return Rehearsal(subject).run(); }
+Status verify_progress(const Subject& subject) {
+  Rehearsal rehearsal(subject);
+  std::size_t stuck = rehearsal.first_stuck();
+  if (stuck == rehearsal.operations()) return {};
+  std::size_t rank = 0;
+  while (stuck >= subject.schedules[rank].operations.size())
+    stuck -= subject.schedules[rank++].operations.size();
+  return violation(subject.schedules[rank], stuck, "never ends: the ranks wait for each other");
+}
 
 }  // namespace ringattn::schedule

@@ -1,4 +1,5 @@
-// Both axes are covered exactly once: for every sequence, the runs of all ranks hold each of its positions once.
+// Both axes are covered exactly once: for every sequence, the runs of all ranks hold each of its positions
+// once.
 #include <algorithm>
 
 #include "schedule/cover.h"

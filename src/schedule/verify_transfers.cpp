@@ -1,4 +1,5 @@
-// Sends match receives: for each transfer there is one of both, with the same block. Their bytes are the block's (verify_form).
+// Sends match receives: for each transfer there is one of both, with the same block. Their bytes are the
+// block's (verify_form).
 #include <algorithm>
 #include <tuple>
 

@@ -1,5 +1,6 @@
-// Every visible pair is attended exactly once: each rank attends each block that it sees any of, once, and no other; and what all ranks
-// see of all blocks is as much as the mask's definition makes visible, counted without shards.
+// Every visible pair is attended exactly once: each rank attends each block that it sees any of, once, and no
+// other; and what all ranks see of all blocks is as much as the mask's definition makes visible, counted
+// without shards.
 #include <algorithm>
 #include <cmath>
 

@@ -31,7 +31,8 @@ void fill(const Line& line, std::int64_t count, std::int64_t* out) {
   }
 }
 
-// One end of what the rows of one query run see, the first of them at key position `bound`. Remembers the place for the next run.
+// One end of what the rows of one query run see, the first of them at key position `bound`. Remembers the
+// place for the next run.
 class End {
  public:
   void write(const KeyRuns& keys, std::int64_t bound, std::int64_t stride, std::int64_t count,

@@ -14,7 +14,8 @@ Wide sum(const Line& line, std::int64_t count) {
   return n * (line.base + line.numerator / line.divisor) + n * (n - 1) / 2 * (line.step / line.divisor);
 }
 
-// Local indices of one end of what each row of a query run sees, added up. Remembers the place for the next run.
+// Local indices of one end of what each row of a query run sees, added up. Remembers the place for the next
+// run.
 class EndSum {
  public:
   Wide of(const KeyRuns& keys, std::int64_t bound, const Run& queries) {
@@ -56,8 +57,9 @@ class SegmentPairs {
   bool any(const Run& queries) {
     const KeyRuns& keys = reader_.of_sequence(queries.sequence);
     if (keys.empty()) return false;
-    // No key between the first row's lower and the last row's upper bound: nothing. Otherwise something, if the windows of
-    // successive rows leave no gap; with gaps (a narrow window on a strided run) it has to be counted.
+    // No key between the first row's lower and the last row's upper bound: nothing. Otherwise something, if
+    // the windows of successive rows leave no gap; with gaps (a narrow window on a strided run) it has to be
+    // counted.
     std::int64_t nearest = keys.first->position;
     if (bounds_.has_left) {
       const std::int64_t bound = bounds_.lower(queries.position);

@@ -20,8 +20,15 @@ class Trace {
     if (!on()) return;
     const std::size_t at = count_.fetch_add(1, std::memory_order_relaxed);
     if (at >= events_.size()) return;
-    events_[at] = {sizeof(ringattn_event), kind,     worker, peer, block,
-                   static_cast<std::int32_t>(std::min<std::int64_t>(item, 0x7fffffff)), start_ns, end_ns, bytes};
+    events_[at] = {sizeof(ringattn_event),
+                   kind,
+                   worker,
+                   peer,
+                   block,
+                   static_cast<std::int32_t>(std::min<std::int64_t>(item, 0x7fffffff)),
+                   start_ns,
+                   end_ns,
+                   bytes};
   }
 
   std::size_t count() const { return std::min(count_.load(std::memory_order_relaxed), events_.size()); }

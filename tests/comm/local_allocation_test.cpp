@@ -40,7 +40,8 @@ namespace {
 
 constexpr std::int32_t kRanks = 4;
 
-// Blocks go round the ring as in a pass: each is lent, passed on, released; exchanges with everyone in between.
+// Blocks go round the ring as in a pass: each is lent, passed on, released; exchanges with everyone in
+// between.
 void run_rounds(TestLink& link, std::uint64_t first_tag, std::uint64_t rounds) {
   std::array<std::uint8_t, 64> block{};
   const std::int32_t next = (link.rank() + 1) % kRanks, previous = (link.rank() + kRanks - 1) % kRanks;

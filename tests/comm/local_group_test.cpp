@@ -151,7 +151,8 @@ TEST_F(LocalGroup, CloseRevokesWhatNobodyHasSeen) {
   EXPECT_EQ(receive.loan, 0u);
 }
 
-// The lender left after an abort while its memory was lent; the release that follows finds no rank and does no harm.
+// The lender left after an abort while its memory was lent; the release that follows finds no rank and does
+// no harm.
 TEST_F(LocalGroup, ReleaseAfterTheLenderHasClosed) {
   TransportRing ring(kLocal, 3);
   std::vector<std::uint8_t> data(8);

@@ -14,7 +14,7 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 RINGATTN_TRANSPORT_SUITE(TransportContract, transport_subjects());
 
-// ---- table and open -----------------------------------------------------------------------------------------
+// ---- table and open -------------------------------------------------------------------------------------
 
 TEST_P(TransportContract, TableIsComplete) {
   const ringattn_transport_v1& table = *GetParam().table;
@@ -96,7 +96,7 @@ TEST_P(TransportContract, GroupIdCanBeUsedAgainAfterClose) {
   }
 }
 
-// ---- posting and matching -----------------------------------------------------------------------------------
+// ---- posting and matching -------------------------------------------------------------------------------
 
 TEST_P(TransportContract, PostTakesEverythingAndNeverBlocks) {
   constexpr std::size_t kMany = 400;
@@ -294,7 +294,7 @@ TEST_P(TransportContract, TestHandsOutNoMoreThanCapacity) {
   }
 }
 
-// ---- legal but odd ------------------------------------------------------------------------------------------
+// ---- legal but odd --------------------------------------------------------------------------------------
 
 TEST_P(TransportContract, ZeroBytesAreATransfer) {
   TransportRing ring(GetParam(), 2);

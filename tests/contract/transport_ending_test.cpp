@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 RINGATTN_TRANSPORT_SUITE(TransportEnding, transport_subjects());
 
-// ---- withdraw -----------------------------------------------------------------------------------------------
+// ---- withdraw -------------------------------------------------------------------------------------------
 
 TEST_P(TransportEnding, WithdrawTakesBackUnmatchedTransfersUnderTheMask) {
   TransportRing ring(GetParam(), 3);
@@ -64,7 +64,7 @@ TEST_P(TransportEnding, WithdrawLeavesOtherRanksAndMatchedTransfersAlone) {
   EXPECT_EQ(ring.next(1).value().user, 3u);
 }
 
-// ---- abort --------------------------------------------------------------------------------------------------
+// ---- abort ----------------------------------------------------------------------------------------------
 
 TEST_P(TransportEnding, AbortFreesEveryRankWithinASecond) {
   constexpr std::int32_t kRanks = 4;
@@ -162,7 +162,7 @@ TEST_P(TransportEnding, AbortWhileRanksPostAndTest) {
   }
 }
 
-// ---- close and lost peers -----------------------------------------------------------------------------------
+// ---- close and lost peers -------------------------------------------------------------------------------
 
 TEST_P(TransportEnding, PeerThatClosesEndsWhatWasPostedWithIt) {
   TransportRing ring(GetParam(), 3);

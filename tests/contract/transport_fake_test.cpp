@@ -30,7 +30,8 @@ TEST_P(TransportFake, NamesAndCaps) {
   EXPECT_EQ(fake_copy()->caps, 0u);
 }
 
-// Posts `count` matched transfers from 0 to 1 and returns the receives' users in the order of their completions.
+// Posts `count` matched transfers from 0 to 1 and returns the receives' users in the order of their
+// completions.
 std::vector<std::uint64_t> order_of(TransportRing& ring, std::uint64_t count) {
   const Bytes data(8);
   Bytes buffer(8 * count);

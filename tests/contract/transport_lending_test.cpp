@@ -65,8 +65,8 @@ TEST_P(TransportLoans, AForeignOrRepeatedReleaseDoesNothing) {
   EXPECT_EQ(ring.next(0).value().user, 2u);
 }
 
-// Rank 0's block goes through 4 ranks and back, each passing on what it was lent: it never moves, and rank 0's
-// send ends when rank 1 releases it, whatever the others still hold of theirs.
+// Rank 0's block goes through 4 ranks and back, each passing on what it was lent: it never moves, and rank
+// 0's send ends when rank 1 releases it, whatever the others still hold of theirs.
 TEST_P(TransportLending, ForwardingChainThroughFourRanks) {
   TransportRing ring(GetParam(), 4);
   const Bytes data = bytes_from(50, 256);

@@ -149,7 +149,7 @@ TEST_P(TransportWaiting, SixteenWaitingRanksBurnNoCpu) {
   EXPECT_LT(std::accumulate(cpu.begin(), cpu.end(), 0.0), 0.2 * wall);
 }
 
-// ---- the life line ------------------------------------------------------------------------------------------
+// ---- the life line --------------------------------------------------------------------------------------
 
 TEST_P(TransportWaiting, AskTellsWhatTheRankToldLast) {
   TransportRing ring(GetParam(), 3);

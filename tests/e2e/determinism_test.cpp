@@ -1,7 +1,6 @@
 // The same bits whatever the number of threads, the timing, the form of the call and the transport (D12).
 #include <gtest/gtest.h>
 
-#include <set>
 #include <string>
 
 #include "tests/e2e/closed_forms.h"
@@ -27,7 +26,6 @@ class Determinism : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(Determinism, ThreadsOfTheHost) {
-  std::set<int> distinct;
   problem_.threads = 1;
   const Hashes expected = hashes_of(run_ring(problem_, inputs_));
   for (int threads = 1; threads <= 4; ++threads) {
@@ -38,13 +36,15 @@ TEST_P(Determinism, ThreadsOfTheHost) {
     const RunResult run = run_ring(problem_, inputs_, options);
     EXPECT_EQ(hashes_of(run), expected) << threads << " threads";
     // HostPool gives every thread its share of the bodies, so a loop that asks for all workers meets all threads.
-    EXPECT_EQ(run.distinct_threads, threads);
-    distinct.insert(run.distinct_threads);
+    // One worker needs no loop.
+    if (threads > 1) {
+      EXPECT_EQ(run.distinct_threads, threads);
+    }
   }
-  EXPECT_EQ(distinct.size(), 4u);
 }
 
 TEST_P(Determinism, ThreadsOfTheLibrary) {
+  if (!kLibraryThreads) GTEST_SKIP() << "ThreadSanitizer does not know oneTBB's synchronisation";
   problem_.threads = 1;
   const Hashes expected = hashes_of(run_ring(problem_, inputs_));
   for (const int threads : {2, 3, 4}) {

@@ -80,7 +80,8 @@ TEST(Layout, ExplicitInTheOrderGiven) {
   EXPECT_EQ(layout.keys(1, 0).segments.size(), 1u);
 }
 
-// One run where one progression says it, whatever the length; neighbours that continue each other are one run.
+// One run where one progression says it, whatever the length; neighbours that continue each other are one
+// run.
 TEST(Layout, FewestRuns) {
   const std::int64_t n = (std::int64_t{1} << 40) + 7;
   for (const auto& [partition, world, expected] :
@@ -190,7 +191,8 @@ void expect_like_reference(const reference::Sample& sample, const Layout& layout
   }
 }
 
-// Every partition, scope, query cut and form of call against the definition; and build takes no memory that reserve did not.
+// Every partition, scope, query cut and form of call against the definition; and build takes no memory that
+// reserve did not.
 TEST(Layout, RandomCallsLikeTheDefinition) {
   reference::Random random(1);
   std::int64_t built = 0, refused = 0;

@@ -1,4 +1,5 @@
-// Shards and visibility token by token, straight from the header's definitions; and random small problems to compare with.
+// Shards and visibility token by token, straight from the header's definitions; and random small problems to
+// compare with.
 #pragma once
 #include <cstdint>
 #include <random>

@@ -132,7 +132,8 @@ TEST(Ring, StepsAndBytes) {
   EXPECT_EQ(block_bytes(problem, std::int64_t{1} << 40), (std::uint64_t{1} << 40) * 2 * 3 * 12 * 2);
 }
 
-// Nobody receives a block that it does not see, nor twice; with one window over contiguous shards only neighbours talk.
+// Nobody receives a block that it does not see, nor twice; with one window over contiguous shards only
+// neighbours talk.
 TEST(Ring, NoNeedlessHop) {
   for (const PartitionKind partition :
        {PartitionKind::contiguous, PartitionKind::zigzag, PartitionKind::striped}) {

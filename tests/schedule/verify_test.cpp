@@ -37,7 +37,8 @@ class Verify : public testing::TestWithParam<bool> {  // lends?
     return schedules_[static_cast<std::size_t>(rank)].operations[find(rank, kind, n)];
   }
 
-  // Makes the schedule anew from operations and what each waits for, in a new order: order[i] is what becomes operation i.
+  // Makes the schedule anew from operations and what each waits for, in a new order: order[i] is what becomes
+  // operation i.
   void reorder(std::int32_t rank, const std::vector<std::size_t>& order) {
     Schedule& schedule = schedules_[static_cast<std::size_t>(rank)];
     const Schedule old = schedule;
@@ -317,7 +318,8 @@ TEST_P(VerifyCopies, PackOfAnotherBlock) {
   expect_violation("their own block");
 }
 
-// With one buffer, and every receive waiting until it is free: safe, but all ranks wait for each other (see ring.cpp).
+// With one buffer, and every receive waiting until it is free: safe, but all ranks wait for each other (see
+// ring.cpp).
 TEST_P(VerifyCopies, DeadlockOfOneBuffer) {
   for (std::int32_t rank = 0; rank < 6; ++rank) {
     Schedule& schedule = schedules_[static_cast<std::size_t>(rank)];

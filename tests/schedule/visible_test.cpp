@@ -9,7 +9,8 @@ namespace {
 
 using reference::Token;
 
-// Token by token: the local keys of the segment that each of rows first.. sees, and how many pairs there are in all.
+// Token by token: the local keys of the segment that each of rows first.. sees, and how many pairs there are
+// in all.
 void expect_visible_keys(const Shard& queries, const Shard& keys, const Mask& mask, std::int64_t first,
                          std::int64_t count) {
   const std::vector<Token> query_tokens = reference::tokens_of(queries),
@@ -70,7 +71,8 @@ TEST(Visible, RandomShardsLikeTheDefinition) {
   EXPECT_GT(unseen, 5000);
 }
 
-// Strides of queries and keys that have nothing to do with each other: no partition of both axes alike makes them.
+// Strides of queries and keys that have nothing to do with each other: no partition of both axes alike makes
+// them.
 TEST(Visible, AnyTwoStrides) {
   reference::Random random(6);
   for (int i = 0; i < 20000; ++i) {
@@ -185,7 +187,8 @@ TEST(VisiblePairs, DocumentsOfFourAndTwelve) {  // PyTorch PR#189902
   }
 }
 
-// Causal work is even: ranks differ by less than a tile of 64 rows against all keys, whatever the length; contiguous ranks do not.
+// Causal work is even: ranks differ by less than a tile of 64 rows against all keys, whatever the length;
+// contiguous ranks do not.
 TEST(VisiblePairs, CausalWorkIsEven) {
   const Mask causal{kUnbounded, 0};
   for (const std::int64_t n : {1000, 4096, 65536, 100003}) {

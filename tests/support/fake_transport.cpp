@@ -181,7 +181,7 @@ void take(Group& group, FakeLink& link, const ringattn_transfer_v1& transfer) {
   }
 }
 
-// ---- the table ----------------------------------------------------------------------------------------------
+// ---- the table ------------------------------------------------------------------------------------------
 
 FakeLink& as_link(void* link) { return *static_cast<FakeLink*>(link); }
 

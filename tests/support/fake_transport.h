@@ -1,7 +1,7 @@
 // A scripted transport between threads of one process: slow, out of order, failing or silent on demand.
 //
-// The tables go into ringattn_transport_register or are used directly. A ring follows the script that was set when its first
-// rank opened; the counts are those of the whole process since the last fake_script().
+// The tables go into ringattn_transport_register or are used directly. A ring follows the script that was set
+// when its first rank opened; the counts are those of the whole process since the last fake_script().
 #pragma once
 #include <cstdint>
 
@@ -14,8 +14,9 @@ struct FakeScript {
   std::uint32_t max_delay_us = 0;  // a completion is handed out 0..max_delay_us after the transfer has ended
   bool reorder = false;            // completions come in random order
 
-  // Rank `fail_rank` fails at its `fail_transfer`-th transfer (from 1; 0 = never): its post is refused and its link is
-  // dead from then on, or, with fail_completion, that one transfer ends with the status. Other ranks are not told.
+  // Rank `fail_rank` fails at its `fail_transfer`-th transfer (from 1; 0 = never): its post is refused and
+  // its link is dead from then on, or, with fail_completion, that one transfer ends with the status. Other
+  // ranks are not told.
   std::int32_t fail_rank = -1;
   std::uint64_t fail_transfer = 0;
   ringattn_status fail_status = RINGATTN_ERR_TRANSPORT;

@@ -86,7 +86,7 @@ class RingRun {
   bool create_comms() {
     ringattn_context_desc context_desc = RINGATTN_STRUCT(ringattn_context_desc);
     context_desc.threads = problem_.threads;
-    if (options_.host_parallel_for) {
+    if (options_.host_parallel_for || !kLibraryThreads) {
       pool_ = std::make_unique<HostPool>(std::max(1, problem_.threads));
       pool_->attach(context_desc);
     }
@@ -209,9 +209,9 @@ class RingRun {
         std::this_thread::sleep_for(std::chrono::milliseconds(options_.start_delay_ms[rank]));
       }
       ringattn_request* request = nullptr;
-      return finish(ringattn_forward(ranks_[rank].plan, &ranks_[rank].tensors->args,
-                                     options_.asynchronous ? &request : nullptr),
-                    request);
+      const ringattn_status started = ringattn_forward(ranks_[rank].plan, &ranks_[rank].tensors->args,
+                                                       options_.asynchronous ? &request : nullptr);
+      return finish(started, request);
     });
   }
 

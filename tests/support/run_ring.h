@@ -12,6 +12,20 @@
 
 namespace ringattn::support {
 
+// ThreadSanitizer does not know the synchronisation inside a oneTBB that it did not compile, and reports races that are
+// none. Under it, ranks compute with the host's loop only.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kLibraryThreads = false;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+inline constexpr bool kLibraryThreads = false;
+#else
+inline constexpr bool kLibraryThreads = true;
+#endif
+#else
+inline constexpr bool kLibraryThreads = true;
+#endif
+
 enum class Drive {
   kArray,   // one thread, array forms
   kThreads  // one thread per rank, single forms

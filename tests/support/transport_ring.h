@@ -1,4 +1,5 @@
-// A ring of links over any transport, for tests: opens all ranks, posts, waits with a limit, closes what is left.
+// A ring of links over any transport, for tests: opens all ranks, posts, waits with a limit, closes what is
+// left.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -88,7 +89,8 @@ class TestLink {
   std::int32_t rank_;
 };
 
-// All ranks of one new ring in this process. Opening happens in one thread a rank, as open may wait for the others.
+// All ranks of one new ring in this process. Opening happens in one thread a rank, as open may wait for the
+// others.
 class TransportRing {
  public:
   TransportRing(const TransportSubject& subject, std::int32_t world_size);

@@ -10,8 +10,8 @@
 namespace ringattn::local {
 namespace {
 
-// Records made when a rank opens: enough for a ring's step and a plan's exchange, so that a warm call allocates nothing
-// however the threads happen to run. Very large worlds get fewer each; they grow on demand.
+// Records made when a rank opens: enough for a ring's step and a plan's exchange, so that a warm call
+// allocates nothing however the threads happen to run. Very large worlds get fewer each; they grow on demand.
 std::size_t initial_records(std::int32_t world_size) {
   const std::int32_t wanted = 64 + 2 * std::min(world_size, 64);
   return static_cast<std::size_t>(std::clamp(65536 / world_size, 8, wanted));
@@ -212,7 +212,8 @@ ringattn_status Group::test(Link& link, ringattn_completion_v1* out, std::int32_
   }
   const ringattn_status status = status_of(link);
   link.ready.store(!link.ended.empty() || status != RINGATTN_OK, std::memory_order_relaxed);
-  // Also while a send is still lent: two ranks that hold each other's memory learn from this that they should let go.
+  // Also while a send is still lent: two ranks that hold each other's memory learn from this that they should
+  // let go.
   return count == 0 ? status : RINGATTN_OK;
 }
 

@@ -1,8 +1,8 @@
 // One in-process ring: what each rank has posted, who has lent what to whom, and how it ended.
 //
-// A send that meets its receive is *lent*: the receive ends at once and shows the sender's memory; the send ends when the
-// receiver has released it. Everything is under one mutex; each link has a condition variable of its own, and an atomic
-// flag that lets test() on an idle link return without the mutex.
+// A send that meets its receive is *lent*: the receive ends at once and shows the sender's memory; the send
+// ends when the receiver has released it. Everything is under one mutex; each link has a condition variable
+// of its own, and an atomic flag that lets test() on an idle link return without the mutex.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -17,7 +17,8 @@ namespace ringattn::local {
 
 class Group;
 
-// One rank's end. It exists from the group's first moment, so that others can post to a rank that has yet to open.
+// One rank's end. It exists from the group's first moment, so that others can post to a rank that has yet to
+// open.
 struct Link {
   Group* group = nullptr;
   std::int32_t rank = 0;

@@ -44,7 +44,8 @@ std::int32_t score(const char** why) {
   return 100;
 }
 
-// Joins the group, which the first rank makes. Throws std::bad_alloc; a group without a rank is not left behind.
+// Joins the group, which the first rank makes. Throws std::bad_alloc; a group without a rank is not left
+// behind.
 Link* join(const ringattn_link_desc_v1& desc, ringattn_status& status) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
@@ -102,7 +103,8 @@ void close(void* handle) {
   }
 }
 
-// The library never posts such a thing. The ring ends with a text that says what it was: a refused post alone is hard to trace.
+// The library never posts such a thing. The ring ends with a text that says what it was: a refused post alone
+// is hard to trace.
 bool is_legal(const Link& link, const ringattn_transfer_v1& transfer) {
   const bool known_kind =
       transfer.kind == RINGATTN_TRANSFER_SEND || transfer.kind == RINGATTN_TRANSFER_RECEIVE;

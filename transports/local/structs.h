@@ -1,4 +1,5 @@
-// Structs that cross the table carry their own size: what the caller knows and we do not is left alone, and the other way round.
+// Structs that cross the table carry their own size: what the caller knows and we do not is left alone, and
+// the other way round.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -7,7 +8,8 @@
 
 namespace ringattn::local {
 
-// Element `index` of an array whose first element tells the step; fields that the caller does not know are zero.
+// Element `index` of an array whose first element tells the step; fields that the caller does not know are
+// zero.
 template <class T>
 T read_struct(const T* array, std::int32_t index = 0) {
   T value{};

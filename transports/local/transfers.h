@@ -1,4 +1,5 @@
-// Records of posted transfers, and the three places where a record can be. Not thread-safe: the group's mutex guards them.
+// Records of posted transfers, and the three places where a record can be. Not thread-safe: the group's mutex
+// guards them.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -31,7 +32,8 @@ struct Transfer {
   std::uint32_t index = 0;       // in the pool
   std::uint32_t generation = 0;  // counts the uses of this record, so that a stale loan is recognised
   Transfer* next = nullptr;      // in the bucket, the queue or the free list
-  // Of a lent send: its receive, until that has been handed out. Of an ended receive: the send whose memory it shows.
+  // Of a lent send: its receive, until that has been handed out. Of an ended receive: the send whose memory
+  // it shows.
   Transfer* partner = nullptr;
 
   std::int32_t sender() const { return kind == RINGATTN_TRANSFER_SEND ? owner : peer; }

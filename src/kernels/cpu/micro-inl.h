@@ -81,7 +81,7 @@ HWY_INLINE void OutputProduct(const Rows& values, std::int64_t count, const floa
 
 // Scores of a panel with `count` keys.
 template <int kVectors>
-HWY_INLINE void PanelScores(const Rows& keys, std::int64_t count, std::int64_t dim, const float* queries, float* scores,
+HWY_NOINLINE void PanelScores(const Rows& keys, std::int64_t count, std::int64_t dim, const float* queries, float* scores,
                             const Ahead& ahead) {
   for (std::int64_t j = 0; j < count;) {
     const int rows = NextTileRows(count - j);
@@ -102,7 +102,7 @@ HWY_INLINE void PanelScores(const Rows& keys, std::int64_t count, std::int64_t d
 
 // Folds `count` values, weighed by their probabilities, into the outputs of a panel.
 template <int kVectors>
-HWY_INLINE void PanelOutputs(const Rows& values, std::int64_t count, std::int64_t dim, const float* probabilities,
+HWY_NOINLINE void PanelOutputs(const Rows& values, std::int64_t count, std::int64_t dim, const float* probabilities,
                              const float* correction, float* outputs, const Ahead& ahead) {
   for (std::int64_t c = 0; c < dim;) {
     const int rows = NextTileRows(dim - c);

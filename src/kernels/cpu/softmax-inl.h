@@ -13,6 +13,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace ringattn::kernels::cpu::HWY_NAMESPACE {
 
+// The larger of both, NaN where x is NaN. x86 answers with the second operand where one is NaN; Arm with the number.
+HWY_INLINE Vector RaiseTo(Vector least, Vector x) {
+#if HWY_ARCH_X86
+  return hn::Max(least, x);
+#else
+  return hn::IfThenElse(hn::Lt(x, least), least, x);
+#endif
+}
+
 // 2^x for x <= 0, to about one unit in the last place; exactly 1 at 0, exactly 0 below -126.5 (so at -inf), NaN at NaN.
 //
 // Adding 1.5 * 2^23 + 127 rounds x to an integer n and leaves n + 127, the biased exponent, in the low bits. What is
@@ -26,8 +35,7 @@ HWY_INLINE void Exp2(Vector (&x)[kCount]) {
   const hn::RebindToSigned<Floats> integers;
   const Vector shift = hn::Set(d, 12582912.0f + 127.0f);
   Vector f[kCount], square[kCount], low[kCount], high[kCount];
-  // In this order: x86 answers with the second operand where one is NaN.
-  for (int i = 0; i < kCount; ++i) x[i] = hn::Max(hn::Set(d, -127.0f), x[i]);
+  for (int i = 0; i < kCount; ++i) x[i] = RaiseTo(hn::Set(d, -127.0f), x[i]);
   for (int i = 0; i < kCount; ++i) f[i] = hn::Add(x[i], shift);
   for (int i = 0; i < kCount; ++i) {
     const Vector scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(integers, f[i])));

@@ -1,0 +1,170 @@
+// A ring whose context computes on plain threads of the host (so that ThreadSanitizer sees every lock), over any
+// transport, with one plan and the shards of all ranks.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ringattn.h"
+#include "tests/support/fake_transport.h"
+#include "tests/support/host_pool.h"
+#include "tests/support/problem_plan.h"
+#include "tests/support/random_data.h"
+#include "tests/support/rank_tensors.h"
+#include "tests/support/ready_ring.h"
+#include "tests/support/spawn.h"
+
+namespace ringattn::support {
+
+inline ProblemLine parse_line(const std::string& line) {
+  ProblemLine problem;
+  const auto error = parse_problem(line, problem);
+  EXPECT_FALSE(error.has_value()) << error.value_or("");
+  return problem;
+}
+
+// The fakes under names of this folder's own, "ring_lend" and "ring_copy": others of this program register them too.
+inline void register_fakes() {
+  static ringattn_transport_v1 tables[] = {*test::fake_lend(), *test::fake_copy()};
+  static const bool once = [] {
+    tables[0].name = "ring_lend";
+    tables[1].name = "ring_copy";
+    for (const ringattn_transport_v1& table : tables) require_ok(ringattn_transport_register(&table), "register");
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+class HostContext {
+ public:
+  explicit HostContext(int workers = 2, int progress_thread = 0) : pool_(workers) {
+    ringattn_context_desc desc = RINGATTN_STRUCT(ringattn_context_desc);
+    desc.progress_thread = progress_thread;
+    pool_.attach(desc);
+    require_ok(ringattn_context_create(&desc, &context_), "ringattn_context_create");
+  }
+  ~HostContext() { ringattn_context_destroy(context_); }
+  HostContext(const HostContext&) = delete;
+  HostContext& operator=(const HostContext&) = delete;
+  ringattn_context* get() const { return context_; }
+
+ private:
+  HostPool pool_;
+  ringattn_context* context_ = nullptr;
+};
+
+struct HostRingOptions {
+  const char* transport = "local";
+  test::FakeScript script = {};  // of a fake transport
+  int timeout_ms = 30'000;
+  int arrival_timeout_ms = 30'000;
+  std::uint32_t plan_flags = 0;
+  bool plans = true;  // make a plan on every rank, and its shards
+};
+
+class HostRing {
+ public:
+  HostRing(const HostContext& context, const std::string& line, const HostRingOptions& options = {})
+      : problem_(parse_line(line)), values_(problem_) {
+    register_fakes();
+    test::fake_script(options.script);
+    ringattn_comm_desc desc = RINGATTN_STRUCT(ringattn_comm_desc);
+    desc.world_size = problem_.ranks;
+    desc.timeout_ms = options.timeout_ms;
+    desc.arrival_timeout_ms = options.arrival_timeout_ms;
+    desc.transport = options.transport;
+    comms_.resize(static_cast<std::size_t>(problem_.ranks));
+    plans_.resize(comms_.size());
+    require_ok(ringattn_comm_create_local(context.get(), &desc, comms_.data()), "ringattn_comm_create_local");
+    for (ringattn_plan_desc& plan : values_.descs()) plan.flags = options.plan_flags;
+    if (!options.plans) return;
+    require_ok(ringattn_plan_create_array(ranks(), comms_.data(), values_.descs().data(), plans_.data()),
+               "ringattn_plan_create_array");
+    const Inputs inputs = random_inputs(problem_, 1);
+    for (int rank = 0; rank < ranks(); ++rank) tensors_.push_back(shard(rank, inputs));
+  }
+  ~HostRing() {
+    for (ringattn_plan* plan : plans_) ringattn_plan_destroy(plan);
+    for (ringattn_comm* comm : comms_) ringattn_comm_destroy(comm);
+  }
+  HostRing(const HostRing&) = delete;
+  HostRing& operator=(const HostRing&) = delete;
+
+  int ranks() const { return static_cast<int>(comms_.size()); }
+  ringattn_comm* comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
+  ringattn_plan*& plan(int rank) { return plans_[static_cast<std::size_t>(rank)]; }
+  RankTensors& tensors(int rank) { return *tensors_[static_cast<std::size_t>(rank)]; }
+  const ringattn_plan_desc& desc(int rank) const { return values_.desc(rank); }
+  const ringattn_call* call() const { return values_.call(); }
+
+  ringattn_status create_plan(int rank) { return ringattn_plan_create(comm(rank), &desc(rank), &plan(rank)); }
+  ringattn_status forward(int rank, ringattn_request** request = nullptr) {
+    return ringattn_forward(plan(rank), &tensors(rank).args, request);
+  }
+  ringattn_status forward_all(ringattn_request** request = nullptr) {
+    std::vector<ringattn_forward_args> args;
+    for (const auto& rank : tensors_) args.push_back(rank->args);
+    return ringattn_forward_array(ranks(), plans_.data(), args.data(), request);
+  }
+  // A started request of one rank; the test fails and it is NULL where it cannot start.
+  ringattn_request* start(int rank) {
+    ringattn_request* request = nullptr;
+    EXPECT_EQ(forward(rank, &request), RINGATTN_OK) << ringattn_last_error();
+    return request;
+  }
+  // Every rank on a thread of its own, blocking.
+  std::vector<ringattn_status> forward_on_threads(int seconds = 60) {
+    std::vector<ringattn_status> statuses(comms_.size());
+    const auto body = [&](int rank) { statuses[static_cast<std::size_t>(rank)] = forward(rank); };
+    run_threads(ranks(), body, seconds, "forward on threads");
+    return statuses;
+  }
+  void poison_outputs() {
+    for (const auto& rank : tensors_) rank->poison_outputs();
+  }
+  std::uint64_t hash() const {
+    std::uint64_t hash = 0;
+    for (const auto& rank : tensors_) hash = (hash * 31 + rank->o.hash()) * 31 + rank->lse.hash();
+    return hash;
+  }
+
+ private:
+  std::unique_ptr<RankTensors> shard(int rank, const Inputs& inputs) {
+    ringattn_plan_info info = RINGATTN_STRUCT(ringattn_plan_info);
+    require_ok(ringattn_plan_get_info(plan(rank), call(), &info), "ringattn_plan_get_info");
+    auto out = std::make_unique<RankTensors>(problem_, info.local_capacity_q, info.local_capacity_k, call());
+    const ringattn_tensor q = inputs.q.view(), k = inputs.k.view(), v = inputs.v.view();
+    require_ok(ringattn_shard(plan(rank), RINGATTN_AXIS_QUERY, rank, call(), &q, &out->q_view), "shard q");
+    require_ok(ringattn_shard(plan(rank), RINGATTN_AXIS_KEY, rank, call(), &k, &out->k_view), "shard k");
+    require_ok(ringattn_shard(plan(rank), RINGATTN_AXIS_KEY, rank, call(), &v, &out->v_view), "shard v");
+    return out;
+  }
+
+  ProblemLine problem_;
+  ProblemPlan values_;
+  std::vector<ringattn_comm*> comms_;
+  std::vector<ringattn_plan*> plans_;
+  std::vector<std::unique_ptr<RankTensors>> tensors_;
+};
+
+// The bits of a problem's answer, computed over the local transport by one thread.
+inline std::uint64_t answer_of_local(const std::string& line) {
+  const HostContext context(1);
+  HostRing ring(context, line);
+  EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+  return ring.hash();
+}
+
+// Waits for a request and releases it.
+inline ringattn_status finish(ringattn_request* request, std::string* message = nullptr) {
+  if (request == nullptr) return RINGATTN_ERR_INTERNAL;
+  const ringattn_status status = ringattn_request_wait(request, -1);
+  if (message != nullptr) *message = ringattn_request_message(request);
+  ringattn_request_destroy(request);
+  return status;
+}
+
+}  // namespace ringattn::support

@@ -1,0 +1,148 @@
+// One problem over transports that delay, reorder, fail or fall silent: the bits are those of the local transport, and
+// every failure reaches every rank.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "tests/ring/host_ring.h"
+
+namespace ringattn::support {
+namespace {
+
+using test::FakeScript;
+
+const char* const kProblems[] = {
+    "n=70 heads=2 dim=16 mask=causal partition=zigzag ranks=2",
+    "n=70 heads=4 kv_heads=2 dim=16 dim_v=8 dtype=bf16 mask=causal partition=striped ranks=3",
+    "n=91 heads=2 dim=24 dtype=f16 mask=causal,window:11 partition=striped:5 ranks=4",
+    "n=91 dim=16 mask=causal,window:3 ranks=5",
+    "n=90 batch=2 dim=16 mask=window:20:4 partition=zigzag ranks=4",
+    "n=64 dim=16 docs=16,16,16,16 ranks=4",
+    "n=64 dim=16 mask=causal docs=30,3,20 partition=striped ranks=5",
+    "n=80 dim=16 mask=causal docs=33,30 scope=document partition=zigzag ranks=3",
+    "q=9 k=120 heads=2 dim=16 mask=causal ranks=8",
+    "n=5 dim=8 mask=causal ranks=8",
+    "n=77 dim=16 mask=causal partition=explicit:random seed=5 ranks=4",
+    "n=200 heads=2 dim=16 ranks=8",
+};
+
+class RingTransport : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(RingTransport, DelayAndOrderDoNotChangeABit) {
+  const Watchdog watchdog("delayed transfers", 120);
+  for (const char* line : kProblems) {
+    const std::uint64_t expected = answer_of_local(line);
+    const HostContext context;
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      HostRingOptions options;
+      options.transport = GetParam();
+      options.script.seed = seed;
+      options.script.max_delay_us = seed == 1 ? 0 : 1500;
+      options.script.reorder = true;
+      HostRing ring(context, line, options);
+      for (int round = 0; round < 2; ++round) {
+        ring.poison_outputs();
+        for (const ringattn_status status : ring.forward_on_threads()) EXPECT_EQ(status, RINGATTN_OK) << line;
+        EXPECT_EQ(ring.hash(), expected) << line << " seed " << seed << " on threads";
+        ring.poison_outputs();
+        EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+        EXPECT_EQ(ring.hash(), expected) << line << " seed " << seed << " array";
+      }
+    }
+    EXPECT_EQ(test::fake_counts().open_loans, 0u) << line << ": a loan was not given back";
+  }
+}
+
+// The bytes that travel are those that the plan tells (a lending one sends places, not blocks).
+TEST(RingTransportBytes, ACopyingTransportMovesWhatThePlanTells) {
+  const HostContext context;
+  for (const char* line : {kProblems[0], kProblems[3], kProblems[4], kProblems[5]}) {
+    HostRingOptions options;
+    options.transport = "ring_copy";
+    HostRing ring(context, line, options);
+    test::fake_script(FakeScript());  // counts from here
+    ASSERT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+    std::uint64_t bytes = 0;
+    for (int rank = 0; rank < ring.ranks(); ++rank) {
+      ringattn_plan_info info = RINGATTN_STRUCT(ringattn_plan_info);
+      ASSERT_EQ(ringattn_plan_get_info(ring.plan(rank), ring.call(), &info), RINGATTN_OK);
+      bytes += info.bytes_sent;
+    }
+    EXPECT_EQ(test::fake_counts().sent_bytes, bytes) << line;
+    EXPECT_EQ(test::fake_counts().sends, test::fake_counts().receives) << line;
+  }
+}
+
+// Rank 1 fails at its n-th transfer, for every n of a plan and a call: on every rank the call ends in the comm's range,
+// and everything can be destroyed.
+void fail_at_every_transfer(const char* transport, bool completion, ringattn_status code) {
+  constexpr const char* kProblem = "n=60 dim=16 mask=causal partition=zigzag ranks=3";
+  const HostContext context;
+  bool survived = false;
+  for (std::uint64_t n = 1; n <= 40 && !survived; ++n) {
+    HostRingOptions options;
+    options.transport = transport;
+    options.timeout_ms = options.arrival_timeout_ms = 300;
+    options.script.fail_rank = 1;
+    options.script.fail_transfer = n;
+    options.script.fail_status = code;
+    options.script.fail_completion = completion;
+    HostRing ring(context, kProblem, options);
+    const std::vector<ringattn_status> statuses = ring.forward_on_threads(30);
+    survived = statuses[0] == RINGATTN_OK && statuses[1] == RINGATTN_OK && statuses[2] == RINGATTN_OK;
+    if (survived) {
+      EXPECT_GT(n, 4u) << "no transfer was hit";
+      break;
+    }
+    EXPECT_EQ(statuses[1], code) << "transfer " << n;
+    for (int rank = 0; rank < 3; ++rank) {
+      const ringattn_status status = statuses[static_cast<std::size_t>(rank)];
+      EXPECT_TRUE(status == RINGATTN_OK || (status <= -200 && status > -300))
+          << "rank " << rank << ", transfer " << n << ": " << ringattn_status_name(status);
+    }
+    const ringattn_status again = ring.forward(1);
+    EXPECT_TRUE(again <= -200 && again > -300) << ringattn_status_name(again);
+  }
+  EXPECT_TRUE(survived) << "more transfers than expected";
+}
+
+TEST_P(RingTransport, ARefusedPostEndsTheCallOnEveryRank) {
+  fail_at_every_transfer(GetParam(), false, RINGATTN_ERR_TRANSPORT);
+}
+
+TEST_P(RingTransport, AFailedTransferEndsTheCallOnEveryRank) {
+  fail_at_every_transfer(GetParam(), true, RINGATTN_ERR_TRANSPORT);
+}
+
+TEST_P(RingTransport, ALostPeerEndsTheCallOnEveryRank) {
+  fail_at_every_transfer(GetParam(), true, RINGATTN_ERR_PEER_LOST);
+}
+
+// What rank 2 sends never arrives: whoever waits for it says so.
+TEST_P(RingTransport, ASilentPeerIsNamed) {
+  const HostContext context;
+  HostRingOptions options;
+  options.transport = GetParam();
+  options.timeout_ms = 150;
+  options.script.silent_rank = 2;
+  HostRing ring(context, "n=60 dim=16 ranks=4", options);
+  std::vector<std::string> messages(4);
+  std::vector<ringattn_status> statuses(4);
+  run_threads(4, [&](int rank) {
+    statuses[static_cast<std::size_t>(rank)] = ring.forward(rank);
+    messages[static_cast<std::size_t>(rank)] = ringattn_last_error();
+  }, 30, "a silent peer");
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(statuses[static_cast<std::size_t>(rank)], RINGATTN_ERR_TIMEOUT) << "rank " << rank;
+    EXPECT_NE(messages[static_cast<std::size_t>(rank)].find("rank 2"), std::string::npos)
+        << messages[static_cast<std::size_t>(rank)];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ring, RingTransport, ::testing::Values("ring_lend", "ring_copy"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace ringattn::support
