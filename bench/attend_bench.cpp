@@ -23,12 +23,12 @@ namespace {
 using kernels::Kernel;
 
 struct AlignedDelete {
-  void operator()(char* memory) const { ::operator delete(memory, std::align_val_t{64}); }
+  void operator()(char* memory) const { ::operator delete (memory, std::align_val_t{64}); }
 };
 using AlignedBytes = std::unique_ptr<char, AlignedDelete>;
 
 AlignedBytes aligned_bytes(std::size_t count) {
-  return AlignedBytes(static_cast<char*>(::operator new(count, std::align_val_t{64})));
+  return AlignedBytes(static_cast<char*>(::operator new (count, std::align_val_t{64})));
 }
 
 // One head of attention, rows x keys; causal is bottom-right.
@@ -50,10 +50,14 @@ struct Problem {
 class Runner {
  public:
   explicit Runner(const Problem& problem)
-      : problem_(problem), shape_{problem.dim, problem.dim, problem.group, problem.dtype, problem.dtype,
-                                  1 / std::sqrt(static_cast<double>(problem.dim)), false},
-        q_(random_tensor(problem.rows * problem.group, 1)), k_(random_tensor(problem.keys * problem.heads, 2)),
-        v_(random_tensor(problem.keys * problem.heads, 3)), o_(q_.size()) {}
+      : problem_(problem),
+        shape_{problem.dim,   problem.dim,   problem.group,
+               problem.dtype, problem.dtype, 1 / std::sqrt(static_cast<double>(problem.dim)),
+               false},
+        q_(random_tensor(problem.rows * problem.group, 1)),
+        k_(random_tensor(problem.keys * problem.heads, 2)),
+        v_(random_tensor(problem.keys * problem.heads, 3)),
+        o_(q_.size()) {}
 
   // Rows [begin, end), tile by tile, as the executor does it.
   void run(const Kernel& kernel, std::int64_t begin, std::int64_t end_row) {
@@ -62,8 +66,10 @@ class Runner {
     const DenormalsAreZero guard;
     const std::int64_t stride = problem_.group * problem_.dim, kv_stride = problem_.heads * problem_.dim;
     std::int64_t lo[kernels::kMaxLanes] = {}, hi[kernels::kMaxLanes];
-    for (std::int64_t first = begin * problem_.group; first < end_row * problem_.group; first += kernel.lanes) {
-      const int lanes = static_cast<int>(std::min<std::int64_t>(kernel.lanes, end_row * problem_.group - first));
+    for (std::int64_t first = begin * problem_.group; first < end_row * problem_.group;
+         first += kernel.lanes) {
+      const int lanes =
+          static_cast<int>(std::min<std::int64_t>(kernel.lanes, end_row * problem_.group - first));
       for (int lane = 0; lane < lanes; ++lane) hi[lane] = problem_.keys_of((first + lane) / problem_.group);
       kernel.begin(shape_, state.get());
       bool packed = false;
@@ -98,7 +104,9 @@ class Runner {
     return thread_seconds() - start;
   }
 
-  double tolerance() const { return problem_.dtype == DType::f32 ? 1e-5 : problem_.dtype == DType::f16 ? 1e-3 : 1e-2; }
+  double tolerance() const {
+    return problem_.dtype == DType::f32 ? 1e-5 : problem_.dtype == DType::f16 ? 1e-3 : 1e-2;
+  }
 
  private:
   std::vector<char> random_tensor(std::int64_t rows, unsigned seed) const {
@@ -122,7 +130,8 @@ class Runner {
 };
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 
@@ -133,7 +142,7 @@ void attend(benchmark::State& state, const Kernel& kernel, const Problem& proble
   const std::int64_t checked = std::max<std::int64_t>(problem.rows - kernel.lanes, 0);
   const double error = runner.error(kernel, checked, problem.rows);
   if (!(error <= runner.tolerance())) {
-    state.SkipWithError(("wrong result: off by " + std::to_string(error)).c_str());
+    state.SkipWithError(fmt::format("wrong result: off by {}", error).c_str());
     return;
   }
   const double flops = problem.flops(0, problem.rows);
@@ -159,8 +168,9 @@ void attend(benchmark::State& state, const Kernel& kernel, const Problem& proble
 }
 
 void add(const Kernel& kernel, const std::string& name, const Problem& problem) {
-  benchmark::RegisterBenchmark(("attend/" + std::string(kernel.name) + "/" + name).c_str(),
-                               [&kernel, problem](benchmark::State& state) { attend(state, kernel, problem); })
+  benchmark::RegisterBenchmark(
+      fmt::format("attend/{}/{}", kernel.name, name).c_str(),
+      [&kernel, problem](benchmark::State& state) { attend(state, kernel, problem); })
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
       ->Iterations(31);
@@ -188,3 +198,5 @@ const bool kRegistered = [] {
 
 }  // namespace
 }  // namespace ringattn::bench
+
+BENCHMARK_MAIN();

@@ -1,9 +1,8 @@
 // The fp32 FMA rate of one core, by the widest vectors that the CPU has: what every kernel's rate is compared with.
 #pragma once
 
-#include <ctime>
-
 #include <cstdint>
+#include <ctime>
 
 namespace ringattn::bench {
 
@@ -22,31 +21,32 @@ struct FmaPeak {
 #if defined(__x86_64__)
 
 #define RINGATTN_FMA(type, n) "vfmadd231ps %%" type "0, %%" type "0, %%" type #n "\n\t"
-#define RINGATTN_FMA_ALL(type)                                                                        \
-  RINGATTN_FMA(type, 1) RINGATTN_FMA(type, 2) RINGATTN_FMA(type, 3) RINGATTN_FMA(type, 4)             \
-  RINGATTN_FMA(type, 5) RINGATTN_FMA(type, 6) RINGATTN_FMA(type, 7) RINGATTN_FMA(type, 8)             \
-  RINGATTN_FMA(type, 9) RINGATTN_FMA(type, 10) RINGATTN_FMA(type, 11) RINGATTN_FMA(type, 12)
+#define RINGATTN_FMA_ALL(type)                                                                \
+  RINGATTN_FMA(type, 1)                                                                       \
+  RINGATTN_FMA(type, 2) RINGATTN_FMA(type, 3) RINGATTN_FMA(type, 4) RINGATTN_FMA(type, 5)     \
+      RINGATTN_FMA(type, 6) RINGATTN_FMA(type, 7) RINGATTN_FMA(type, 8) RINGATTN_FMA(type, 9) \
+          RINGATTN_FMA(type, 10) RINGATTN_FMA(type, 11) RINGATTN_FMA(type, 12)
 
-#define RINGATTN_CLOBBERS                                                                                   \
+#define RINGATTN_CLOBBERS \
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12"
 
 // Twelve chains hide a latency of four cycles on two ports; all numbers are zero.
 __attribute__((target("avx2,fma"))) inline void run_ymm(std::int64_t rounds) {
   __asm__ volatile("vxorps %%xmm0, %%xmm0, %%xmm0" ::: "xmm0");
-  for (std::int64_t i = 0; i < rounds; ++i) __asm__ volatile(RINGATTN_FMA_ALL("ymm") ::: RINGATTN_CLOBBERS);
+  for (std::int64_t i = 0; i < rounds; ++i) __asm__ volatile(RINGATTN_FMA_ALL("ymm")::: RINGATTN_CLOBBERS);
 }
 __attribute__((target("avx512f"))) inline void run_zmm(std::int64_t rounds) {
   __asm__ volatile("vxorps %%xmm0, %%xmm0, %%xmm0" ::: "xmm0");
-  for (std::int64_t i = 0; i < rounds; ++i) __asm__ volatile(RINGATTN_FMA_ALL("zmm") ::: RINGATTN_CLOBBERS);
+  for (std::int64_t i = 0; i < rounds; ++i) __asm__ volatile(RINGATTN_FMA_ALL("zmm")::: RINGATTN_CLOBBERS);
 }
 // Twelve FMAs in a row that wait for each other: 48 cycles.
 __attribute__((target("avx2,fma"))) inline void run_chain(std::int64_t rounds) {
   for (std::int64_t i = 0; i < rounds; ++i) {
-    __asm__ volatile(
-        RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)
-        RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)
-        RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)
-        ::: "xmm1");
+    __asm__ volatile(RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)
+                         RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)
+                             RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)
+                                 RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)::
+                                     : "xmm1");
   }
 }
 

@@ -52,7 +52,8 @@ RINGATTN_API uint32_t ringattn_version(void);
 
 /* One line of JSON about this build on this machine: version, compiler, CPU features, kernels, transports
  * (each with its score or the reason why it cannot run), limits, and every environment variable that the
- * library reads with its value. Static string, owned by the library, never NULL. Any thread. */
+ * library reads with its value; as they were at the first call. Static string, owned by the library, never
+ * NULL. Any thread. */
 RINGATTN_API const char* ringattn_build_info(void);
 
 /* ---- 2. Status and messages ---------------------------------------------------------------------- */
@@ -107,10 +108,11 @@ RINGATTN_API const char* ringattn_last_error(void);
 /* ---- 3. Rules for every struct ------------------------------------------------------------------- */
 
 /* Every struct begins with struct_size = sizeof it. Zero is the default of every other field; where zero is
- * also a value, a flag says that the field counts. Fields are only ever appended. The library reads the
- * smaller of struct_size and its own size, takes the rest as zero, and refuses (RINGATTN_ERR_STRUCT_SIZE)
- * unknown bytes that are not zero. A struct that the library fills is written up to the smaller of both
- * sizes. In an array of structs the first element's struct_size is the step.
+ * also a value, a flag says that the field counts. Fields are only ever appended. A struct of an older
+ * header is read to its end and the rest is taken as zero; one of a newer header is refused
+ * (RINGATTN_ERR_STRUCT_SIZE) if bytes that this library does not know are not zero; so is a size below that
+ * of the struct's first version, or above 4096. A struct that the library fills is written up to the
+ * smaller of both sizes. In an array of structs the first element's struct_size is the step.
  *
  *     ringattn_plan_desc desc = RINGATTN_STRUCT(ringattn_plan_desc); */
 #ifdef __cplusplus
@@ -166,8 +168,8 @@ enum { RINGATTN_LOG_ERROR = 1, RINGATTN_LOG_WARN = 2, RINGATTN_LOG_INFO = 3, RIN
 typedef void (*ringattn_log_fn)(void* user, int32_t level, const char* message);
 
 /* The body of a parallel loop, and the loop itself: run body(arg, i, worker) for every 0 <= i < n and
- * return when all have ended. `worker` is below max_workers and no two bodies run at the same time with the
- * same one. Running them one after the other is legal. */
+ * return when all have ended. `worker` is below max_workers and no two bodies of one loop run at the same
+ * time with the same one. Running them one after the other is legal. */
 typedef void (*ringattn_body_fn)(void* arg, int32_t i, int32_t worker);
 typedef void (*ringattn_parallel_for_fn)(void* user, int32_t n, ringattn_body_fn body, void* arg);
 
@@ -416,10 +418,11 @@ typedef struct ringattn_forward_args {
 
 /* Computes O and lse. Collective. With request = NULL it blocks until this rank's part has ended; otherwise
  * it returns once the arguments are checked, *request must be waited for, and tensors stay borrowed until
- * then. Outputs are untouched after call-range errors, RANK_MISMATCH and PEER_REFUSED, and unspecified
- * after others. One execution at a time on a comm, others get BUSY. Results are the same bit for bit from
- * run to run, whatever the number of threads and the timing. INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY,
- * STRUCT_SIZE, BUSY, FORKED, request range, comm range. */
+ * then. A rank that refuses its own arguments returns when its peers have heard of it, in both forms (at
+ * most arrival_timeout_ms). Outputs are untouched after call-range errors, RANK_MISMATCH and PEER_REFUSED,
+ * and unspecified after others. One execution at a time on a comm, others get BUSY. Results are the same
+ * bit for bit from run to run, whatever the number of threads and the timing. INVALID_ARGUMENT,
+ * UNSUPPORTED, OUT_OF_MEMORY, STRUCT_SIZE, BUSY, FORKED, request range, comm range. */
 RINGATTN_API ringattn_status ringattn_forward(ringattn_plan* plan, const ringattn_forward_args* args,
                                               ringattn_request** request);
 

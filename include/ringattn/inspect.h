@@ -53,7 +53,7 @@ RINGATTN_API ringattn_status ringattn_plan_describe(const ringattn_plan* plan, c
 /* Times of this plan's last finished execution, in nanoseconds of wall time unless said. */
 typedef struct ringattn_times {
   uint32_t struct_size;
-  int32_t workers;          /* most workers at the same time */
+  int32_t workers;          /* workers that computed at least one tile */
   uint64_t total_ns;        /* from the call to the end of this rank's part */
   uint64_t agree_ns;        /* until all ranks had agreed on the values of the call */
   uint64_t compute_ns;      /* sum over workers of the time in tiles */
@@ -86,7 +86,7 @@ typedef struct ringattn_event {
 
 /* Events of the last finished execution of a plan with RINGATTN_PLAN_TRACE. Writes at most `capacity` of
  * them (events[0].struct_size is the step) and sets *count to how many there are; `dropped` (may be NULL):
- * how many found no room. INVALID_ARGUMENT, STRUCT_SIZE. */
+ * how many found no room. INVALID_ARGUMENT, STRUCT_SIZE, BUSY while an execution is under way. */
 RINGATTN_API ringattn_status ringattn_plan_trace(const ringattn_plan* plan, ringattn_event* events,
                                                  uint64_t capacity, uint64_t* count, uint64_t* dropped);
 

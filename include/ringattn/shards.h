@@ -1,4 +1,5 @@
-/* ringattn/shards.h: where tokens live, copies to and from shards, merge. A part of ringattn.h, which includes it. */
+/* ringattn/shards.h: where tokens live, copies to and from shards, merge. A part of ringattn.h, which
+ * includes it. */
 #ifndef RINGATTN_SHARDS_H
 #define RINGATTN_SHARDS_H
 #include "../ringattn.h"

@@ -1,8 +1,7 @@
 /* ringattn/transport.h: how bytes travel between ranks. For people who write a transport.
  *
- * A transport is one constant table of functions. A plugin exports one symbol, ringattn_transport_entry_v1,
- * and links nothing of libringattn; a transport inside an application is registered with
- * ringattn_transport_register. The library never unloads one.
+ * A transport is one constant table of functions. One that lives in the application is registered with
+ * ringattn_transport_register and then chosen by name. The library never unloads one.
  *
  * A *link* is one rank's open end: posted transfers match by (peer, tag) alone and end in any order. The
  * library calls a link from one thread at a time, except abort, wake, tell, ask and state: any thread, any
@@ -16,7 +15,7 @@
  *   - After abort every posted transfer has ended within a second and wait returns at once. What a receiver
  *     has borrowed and not yet released ends when it releases it.
  *   - A lost peer gives PEER_LOST, never a hang.
- */
+ * */
 #ifndef RINGATTN_TRANSPORT_H
 #define RINGATTN_TRANSPORT_H
 #include "../ringattn.h"
@@ -46,7 +45,7 @@ typedef struct ringattn_link_desc_v1 {
   uint32_t struct_size;
   int32_t rank;
   int32_t world_size;
-  int32_t open_timeout_ms;
+  int32_t open_timeout_ms; /* -1 = no limit */
   uint64_t group[2]; /* links of one ring carry the same value; no other ring of this process ever does */
   const ringattn_host_v1* host;
 } ringattn_link_desc_v1;
@@ -136,9 +135,6 @@ typedef struct ringattn_transport_v1 {
    * always ended with 0. */
   ringattn_status (*state)(void* link, char* reason, uint64_t capacity);
 } ringattn_transport_v1;
-
-/* The one symbol of a plugin, named ringattn_transport_entry_v1; returns a static table. */
-typedef const ringattn_transport_v1* (*ringattn_transport_entry_v1_fn)(void);
 
 /* Adds a transport that lives in the application; the table must stay valid for the life of the process. A
  * name that exists already is refused. Any thread. INVALID_ARGUMENT, STRUCT_SIZE. */

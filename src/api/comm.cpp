@@ -82,7 +82,9 @@ void ringattn_comm_destroy(ringattn_comm* comm) {
   if (comm == nullptr || comm->generation != process_generation()) return;
   if (comm->children.load() != 0 || comm->comm->busy.load()) {
     comm->context->log.write(RINGATTN_LOG_ERROR, "comm_destroy: " + std::to_string(comm->children.load()) +
-                                                     " plans are still alive; nothing was destroyed");
+                                                     " plans are still alive" +
+                                                     (comm->comm->busy.load() ? " and a collective call is under way" : "") +
+                                                     "; nothing was destroyed");
     return;
   }
   comm->context->children.fetch_sub(1);

@@ -136,11 +136,9 @@ Status check_plans(std::int32_t count, ringattn_plan* const* plans) {
 }
 
 bool whole_ring(std::int32_t count, ringattn_plan* const* plans) {
-  if (count != plans[0]->plan.world) return false;
-  if (count == 1) return true;
-  std::vector<comm::Comm*> comms;
-  for (std::int32_t i = 0; i < count; ++i) comms.push_back(plans[i]->comm->comm.get());
-  return plan::whole_ring(comms);
+  plan::RingSet ring;
+  for (std::int32_t i = 0; i < count; ++i) ring.add(*plans[i]->comm->comm);
+  return ring.whole();
 }
 
 Status forward(std::int32_t count, ringattn_plan* const* plans, const ringattn_forward_args* args,
@@ -151,7 +149,7 @@ Status forward(std::int32_t count, ringattn_plan* const* plans, const ringattn_f
   // From here on this rank has entered the call: whatever is wrong, its peers hear of it.
   bool refused = false;
   for (std::int32_t i = 0; i < count; ++i) {
-    plans[i]->comm->comm->enter();
+    plans[i]->comm->comm->enter("forward");
     const ringattn_forward_args* own = args == nullptr || i == 0 ? args : api::array_at(args, i);
     try {
       starting[i].refusal = check_args(*plans[i], own, starting[i].tensors, &starting[i].workspace);

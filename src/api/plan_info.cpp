@@ -66,6 +66,9 @@ Status get_trace(const ringattn_plan* plan, ringattn_event* events, std::uint64_
     return invalid("plan: made without PLAN_TRACE, expected a plan that records events");
   if (events == nullptr && capacity > 0) return invalid("events: NULL, expected room for capacity events");
   if (capacity > 0) RINGATTN_TRY(api::check_struct_size(events, "events[0]"));
+  if (plan->execution != nullptr && plan->execution->under_way()) {
+    return {RINGATTN_ERR_BUSY, "plan: an execution is under way, expected events to be read after its end"};
+  }
   const trace::Trace* trace = plan->execution == nullptr ? nullptr : &plan->execution->trace();
   *count = trace == nullptr ? 0 : trace->count();
   if (dropped != nullptr) *dropped = trace == nullptr ? 0 : trace->dropped();

@@ -29,11 +29,9 @@ std::int64_t element_size(std::int32_t dtype) {
 
 Status check_shape(const std::string& name, const ringattn_tensor& t, const std::int64_t (&wanted)[4]) {
   for (int axis = 0; axis < 4; ++axis) {
-    const std::string where =
-        name + ".shape[" + shown(axis) + "] (" + kAxes[axis] + "): " + shown(t.shape[axis]);
-    if (t.shape[axis] < 0) return invalid(where + ", expected at least 0");
-    if (wanted[axis] >= 0 && t.shape[axis] != wanted[axis])
-      return invalid(where + ", expected " + shown(wanted[axis]));
+    if (t.shape[axis] >= 0 && (wanted[axis] < 0 || t.shape[axis] == wanted[axis])) continue;
+    return invalid(name + ".shape[" + shown(axis) + "] (" + kAxes[axis] + "): " + shown(t.shape[axis]) +
+                   ", expected " + (wanted[axis] < 0 ? "at least 0" : shown(wanted[axis])));
   }
   return {};
 }

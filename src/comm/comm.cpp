@@ -60,7 +60,8 @@ Comm::~Comm() {
   if (link_ != nullptr) table_->close(link_);
 }
 
-std::uint64_t Comm::enter() {
+std::uint64_t Comm::enter(const char* what) {
+  what_ = what;
   const std::lock_guard lock(beat_mutex_);
   beat_.entered = ++sequence_;
   beat_.waits_for = -1;
@@ -120,11 +121,11 @@ void Comm::post(std::int32_t kind, std::int32_t peer, std::uint64_t tag, void* d
   t.data = data;
   t.bytes = bytes;
   t.user = reinterpret_cast<std::uintptr_t>(&transfer);
+  give_back(transfer);
   transfer.pending = true;
   transfer.peer = peer;
   transfer.bytes = bytes;
   transfer.data = nullptr;
-  transfer.loan = 0;
   ++pending_;
   const ringattn_status status = table_->post(link_, &t, 1);
   if (status != RINGATTN_OK) {
@@ -134,6 +135,12 @@ void Comm::post(std::int32_t kind, std::int32_t peer, std::uint64_t tag, void* d
     transfer.status = status;
     if (transfer.on_done != nullptr) transfer.on_done(transfer);
   }
+}
+
+void Comm::give_back(Transfer& transfer) {
+  if (transfer.pending || transfer.loan == 0) return;
+  table_->release(link_, transfer.loan);
+  transfer.loan = 0;
 }
 
 int Comm::poll() {
@@ -151,6 +158,7 @@ int Comm::poll() {
       transfer.status = done[i].status;
       transfer.data = done[i].data;
       transfer.loan = done[i].loan;
+      if (range_of(transfer.status) == StatusRange::comm) link_status_.store(transfer.status, std::memory_order_release);
       progressed();
       if (transfer.on_done != nullptr) transfer.on_done(transfer);
     }

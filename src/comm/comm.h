@@ -50,7 +50,7 @@ class Comm {
 
   // Every collective call takes the next number; enter tells the peers. From then on they may hear
   // cancel(number).
-  std::uint64_t enter();
+  std::uint64_t enter(const char* what);
   std::uint64_t sequence() const { return sequence_; }
   void cancel(std::uint64_t sequence);         // any thread
   bool canceled_here(std::uint64_t sequence);  // by this rank itself
@@ -64,7 +64,7 @@ class Comm {
             Transfer& transfer);
   // Hands out what has completed. Returns how many.
   int poll();
-  void release(std::uint64_t loan) { table_->release(link_, loan); }
+  void give_back(Transfer& transfer);  // what a receive has borrowed, if anything
   void withdraw(std::uint64_t sequence);
   std::int64_t pending() const { return pending_; }
 
@@ -107,6 +107,7 @@ class Comm {
   std::uint64_t ring_id_ = 0;
   CommOptions options_;
   std::uint64_t sequence_ = 0;
+  const char* what_ = "";  // the collective call that is under way
   std::int64_t pending_ = 0;
   std::atomic<std::uint64_t> counter_{0};
   std::atomic<ringattn_status> link_status_{RINGATTN_OK};

@@ -9,11 +9,12 @@ namespace {
 // What arrived, wherever it lies, goes to `out`; a loan is given back at once.
 void take(Comm& comm, Transfer& transfer, void* out) {
   if (transfer.status != RINGATTN_OK) return;
-  if (transfer.loan != 0) {
-    if (transfer.bytes != 0) std::memcpy(out, transfer.data, transfer.bytes);
-    comm.release(transfer.loan);
-    transfer.loan = 0;
-  }
+  if (transfer.loan != 0 && transfer.bytes != 0) std::memcpy(out, transfer.data, transfer.bytes);
+  comm.give_back(transfer);
+}
+
+void release(Comm& comm, std::vector<Transfer>& transfers) {
+  for (Transfer& transfer : transfers) comm.give_back(transfer);
 }
 
 std::int32_t first_missing(const Comm& comm, const std::vector<Transfer>& transfers, std::size_t count) {
@@ -92,6 +93,8 @@ std::int32_t DigestExchange::waits_for() const {
   return first_missing(comm_, receives_, static_cast<std::size_t>(partners_));
 }
 
+void DigestExchange::release_loans() { release(comm_, receives_); }
+
 RecordExchange::RecordExchange(Comm& comm, std::uint64_t sequence, std::string own)
     : comm_(comm), sequence_(sequence), own_size_(own.size()), own_(std::move(own)) {
   const std::size_t world = static_cast<std::size_t>(comm.world());
@@ -138,6 +141,11 @@ bool RecordExchange::step() {
   for (std::size_t p = 0; p < receives_.size(); ++p) take(comm_, receives_[p], records_[p].data());
   // Own memory was lent: it must not go before everybody has read it.
   return all_done(size_sends_) && all_done(sends_);
+}
+
+void RecordExchange::release_loans() {
+  release(comm_, size_receives_);
+  release(comm_, receives_);
 }
 
 std::int32_t RecordExchange::waits_for() const {

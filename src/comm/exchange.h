@@ -21,6 +21,7 @@ class DigestExchange {
   bool step();  // after poll: true when it has ended
   bool equal() const { return known_.least == known_.greatest; }
   std::int32_t waits_for() const;
+  void release_loans();  // of a call that ends early: what has arrived and was not looked at goes home
 
  private:
   static constexpr std::int32_t kRadix = 16;
@@ -48,6 +49,7 @@ class RecordExchange {
   bool step();
   const std::vector<std::string>& records() const { return records_; }
   std::int32_t waits_for() const;
+  void release_loans();  // as above
 
  private:
   void post_records();

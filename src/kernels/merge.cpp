@@ -39,10 +39,14 @@ float merge_row(const MergeRow& row, float lse_a, float lse_b) {
   for (std::int64_t first = 0; first < row.dim; first += kChunk) {
     const std::int64_t count = std::min(kChunk, row.dim - first);
     // An empty side is not read: whatever it holds, NaN included, counts for nothing.
-    if (empty_a) std::fill_n(a, count, 0.0f);
-    else load_floats(element_at(row.o_a, first, row.dtype_a), row.dtype_a, count, a);
-    if (empty_b) std::fill_n(b, count, 0.0f);
-    else load_floats(element_at(row.o_b, first, row.dtype_b), row.dtype_b, count, b);
+    if (empty_a)
+      std::fill_n(a, count, 0.0f);
+    else
+      load_floats(element_at(row.o_a, first, row.dtype_a), row.dtype_a, count, a);
+    if (empty_b)
+      std::fill_n(b, count, 0.0f);
+    else
+      load_floats(element_at(row.o_b, first, row.dtype_b), row.dtype_b, count, b);
     for (std::int64_t i = 0; i < count; ++i) a[i] = weights.a * a[i] + weights.b * b[i];
     store_floats(a, count, element_at(row.o, first, row.dtype), row.dtype);
   }

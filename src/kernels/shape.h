@@ -10,7 +10,8 @@
 namespace ringattn::kernels {
 
 // Elements from row 0, first head of the group, to the row and head of lane index f.
-inline std::int64_t lane_offset(const Shape& shape, std::int64_t f, std::int64_t row_stride, std::int64_t head_stride) {
+inline std::int64_t lane_offset(const Shape& shape, std::int64_t f, std::int64_t row_stride,
+                                std::int64_t head_stride) {
   return f / shape.group * row_stride + f % shape.group * head_stride;
 }
 

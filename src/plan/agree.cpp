@@ -16,7 +16,7 @@ class Exchange {
   Exchange(Agreement& agreement, bool first)
       : agreement_(agreement),
         comm_(*agreement.comm),
-        sequence_(comm_.enter()),
+        sequence_(comm_.enter("plan_create")),
         digests_(comm_),
         digests_open_(first) {
     if (first) {
@@ -57,6 +57,8 @@ class Exchange {
   bool dead() {
     if (!why_known_) why_ = comm_.end_dead();
     why_known_ = true;
+    digests_.release_loans();
+    if (records_ != nullptr) records_->release_loans();
     // Posted transfers point into this object: it stays until they have ended, which a dead link does soon.
     if (comm_.pending() != 0) return false;
     agreement_.status = agreement_.own.verdict != RINGATTN_OK
@@ -93,7 +95,7 @@ void agree_in_memory(std::span<Agreement> agreements) {
     records[static_cast<std::size_t>(agreement.comm->rank())] = agreement.own;
   }
   for (Agreement& agreement : agreements) {
-    agreement.comm->enter();
+    agreement.comm->enter("plan_create");
     agreement.records = records;
     agreement.status = judge(records, agreement.comm->rank());
   }
@@ -101,20 +103,21 @@ void agree_in_memory(std::span<Agreement> agreements) {
 
 }  // namespace
 
-bool whole_ring(std::span<comm::Comm* const> comms) {
-  if (comms.empty() || static_cast<std::int64_t>(comms.size()) != comms[0]->world()) return false;
-  std::vector<bool> seen(comms.size(), false);
-  for (const comm::Comm* comm : comms) {
-    if (comm->ring_id() != comms[0]->ring_id() || seen[static_cast<std::size_t>(comm->rank())]) return false;
-    seen[static_cast<std::size_t>(comm->rank())] = true;
-  }
-  return true;
+bool RingSet::add(const comm::Comm& comm) {
+  const std::size_t rank = static_cast<std::size_t>(comm.rank());
+  if (count_ == 0) first_ = &comm;
+  ++count_;
+  fits_ = fits_ && comm.ring_id() == first_->ring_id() && !seen_[rank];
+  seen_[rank] = true;
+  return fits_;
 }
 
+bool RingSet::whole() const { return fits_ && count_ > 0 && count_ == first_->world(); }
+
 void agree(std::span<Agreement> agreements, bool first) {
-  std::vector<comm::Comm*> comms;
-  for (const Agreement& agreement : agreements) comms.push_back(agreement.comm);
-  if (whole_ring(comms)) {
+  RingSet ring;
+  for (const Agreement& agreement : agreements) ring.add(*agreement.comm);
+  if (ring.whole()) {
     agree_in_memory(agreements);
     return;
   }

@@ -1,5 +1,6 @@
 // The collective part of plan_create: every rank's record comes to every rank.
 #pragma once
+#include <bitset>
 #include <span>
 #include <vector>
 
@@ -20,7 +21,17 @@ struct Agreement {
 // most the comms' arrival timeout.
 void agree(std::span<Agreement> agreements, bool first);
 
-// Are these all the ranks of one ring? Then records can be compared in memory.
-bool whole_ring(std::span<comm::Comm* const> comms);
+// Are some comms all the ranks of one ring, each once? Then their values can be compared in memory. Allocates nothing.
+class RingSet {
+ public:
+  bool add(const comm::Comm& comm);
+  bool whole() const;
+
+ private:
+  const comm::Comm* first_ = nullptr;
+  std::int32_t count_ = 0;
+  bool fits_ = true;
+  std::bitset<kMaxWorldSize> seen_;
+};
 
 }  // namespace ringattn::plan

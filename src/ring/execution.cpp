@@ -248,6 +248,10 @@ void Execution::end(Status result) {
     times_.tiles += worker.tiles;
     if (worker.tiles > 0) ++times_.workers;
   }
+  {
+    const std::lock_guard lock(last_times_mutex_);
+    last_times_ = times_;
+  }
   comm_.tell(-1, true);
   if (range_of(result_.code()) == StatusRange::comm && comm_.log().wants(RINGATTN_LOG_ERROR)) {
     comm_.log().write(RINGATTN_LOG_ERROR, "rank " + std::to_string(plan_.rank) + ": forward ended with " +
@@ -295,15 +299,19 @@ bool Execution::abandoned_by(std::int32_t peer) {
   return true;
 }
 
-ringattn_times Execution::times() const { return times_; }
+ringattn_times Execution::times() const {
+  const std::lock_guard lock(last_times_mutex_);
+  return last_times_;
+}
 
 std::uint64_t Execution::bytes_held() const {
   const auto bytes = [](const auto& list) {
     return static_cast<std::uint64_t>(list.capacity() * sizeof(list[0]));
   };
-  return layout_.bytes() + bytes(call_.sequences) + bytes(schedule_.operations) + bytes(schedule_.after) +
-         bytes(waiting_) + bytes(successors_) + bytes(transfers_) + bytes(posted_ns_) + bytes(blocks_) +
-         bytes(progress_) + bytes(workers_);
+  return layout_.bytes() + queue_.bytes() + trace_.bytes() + bytes(call_.sequences) + bytes(schedule_.operations) +
+         bytes(schedule_.after) + bytes(waiting_) + bytes(successor_first_) + bytes(successors_) + bytes(ended_operations_) +
+         bytes(operation_position_) + bytes(transfers_) + bytes(posted_ns_) + bytes(position_operation_) + bytes(blocks_) +
+         bytes(lent_views_) + bytes(receive_operation_) + bytes(progress_) + bytes(workers_);
 }
 
 }  // namespace ringattn::ring

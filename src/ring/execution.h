@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -73,7 +74,11 @@ class Execution {
   const Status& result() const { return result_; }
   comm::Comm& comm() { return comm_; }
   const plan::Plan& plan() const { return plan_; }
-  ringattn_times times() const;
+  ringattn_times times() const;  // of the last that has ended; any thread
+  bool under_way() const {
+    const Phase phase = phase_.load(std::memory_order_acquire);
+    return phase != Phase::idle && phase != Phase::ended;
+  }
   const trace::Trace& trace() const { return trace_; }
   std::uint64_t bytes_held() const;
 
@@ -165,6 +170,8 @@ class Execution {
 
   trace::Trace trace_;
   ringattn_times times_{};
+  mutable std::mutex last_times_mutex_;
+  ringattn_times last_times_{};
   std::uint64_t start_ns_ = 0, agreed_ns_ = 0, idle_since_ns_ = 0;
 };
 

@@ -65,9 +65,7 @@ void Execution::begin(std::int32_t index) {
       return;
     case Kind::release: {
       const std::int32_t receive = receive_operation_[static_cast<std::size_t>(operation.block)];
-      comm::Transfer& transfer = transfers_[static_cast<std::size_t>(receive)];
-      if (transfer.loan != 0) comm_.release(transfer.loan);
-      transfer.loan = 0;
+      comm_.give_back(transfers_[static_cast<std::size_t>(receive)]);
       complete(index);
       return;
     }
@@ -180,6 +178,8 @@ void Execution::release_loans() {
   // A block that is being passed on is read by the next borrower through this loan: it goes back when that
   // one has released it.
   ended_operations_.clear();
+  digests_.release_loans();
+  if (records_ != nullptr) records_->release_loans();
   for (std::size_t i = 0; i < schedule_.operations.size(); ++i) {
     const Operation& operation = schedule_.operations[i];
     comm::Transfer& transfer = transfers_[i];
@@ -190,9 +190,7 @@ void Execution::release_loans() {
       passed_on =
           passed_on || (other.kind == Kind::send && other.block == operation.block && transfers_[j].pending);
     }
-    if (passed_on) continue;
-    comm_.release(transfer.loan);
-    transfer.loan = 0;
+    if (!passed_on) comm_.give_back(transfer);
   }
 }
 

@@ -36,6 +36,9 @@ class TileQueue {
   std::int64_t ready() const { return ready_.load(std::memory_order_acquire); }
   std::int64_t running() const { return running_.load(std::memory_order_acquire); }
   std::int64_t tiles() const { return tiles_; }
+  std::uint64_t bytes() const {  // memory held
+    return 8 * (next_.capacity() + head_.capacity() + waiting_.capacity() + left_.capacity()) + 4 * finished_.capacity() + open_.capacity();
+  }
 
  private:
   void push(std::int64_t tile, std::int32_t position);

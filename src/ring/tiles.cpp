@@ -24,13 +24,13 @@ bool Execution::run(Task& task, std::int32_t worker_number) {
   Worker& worker = workers_[static_cast<std::size_t>(worker_number)];
   std::byte* scratch = workspace_ + plan_.workspace.scratch +
                        static_cast<std::uint64_t>(worker_number) * plan_.workspace.scratch_bytes;
+  comm_.progressed();
   const std::int32_t operation = position_operation_[static_cast<std::size_t>(task.position)];
   if (schedule_.operations[static_cast<std::size_t>(operation)].kind == schedule::Kind::finalize) {
     run_finalize(task);
   } else if (run_attend(task, worker, scratch)) {
     return true;
   }
-  comm_.progressed();
   Progress& progress = progress_[static_cast<std::size_t>(task.tile)];
   progress.segment = progress.key = 0;
   return queue_.finish(task);

@@ -33,6 +33,7 @@ class Trace {
 
   std::size_t count() const { return std::min(count_.load(std::memory_order_relaxed), events_.size()); }
   std::size_t dropped() const { return count_.load(std::memory_order_relaxed) - count(); }
+  std::size_t bytes() const { return events_.capacity() * sizeof(ringattn_event); }
   const ringattn_event& operator[](std::size_t i) const { return events_[i]; }
 
  private:

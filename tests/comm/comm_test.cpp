@@ -51,18 +51,18 @@ TEST_F(RingComm, RanksOfOneRingShareAnIdThatNoOtherHas) {
 TEST_F(RingComm, CallsAreNumberedFromOneAndPeersHearOfThem) {
   open(2);
   EXPECT_FALSE(comm(0).entered(1, 1));
-  EXPECT_EQ(comm(1).enter(), 1u);
+  EXPECT_EQ(comm(1).enter("test"), 1u);
   EXPECT_TRUE(comm(0).entered(1, 1));
   EXPECT_FALSE(comm(0).entered(1, 2));
-  EXPECT_EQ(comm(1).enter(), 2u);
+  EXPECT_EQ(comm(1).enter("test"), 2u);
   EXPECT_EQ(comm(1).sequence(), 2u);
   EXPECT_TRUE(comm(0).entered(1, 2));
 }
 
 TEST_F(RingComm, WhomToWaitForIsFirstWhoHasNotEntered) {
   open(4);
-  comm(0).enter();
-  comm(1).enter();
+  comm(0).enter("test");
+  comm(1).enter("test");
   EXPECT_EQ(comm(0).whom_to_wait_for({1, 3}), 3);
   EXPECT_EQ(comm(0).whom_to_wait_for({1}), 1);
   EXPECT_EQ(comm(0).whom_to_wait_for({}), -1);
@@ -85,7 +85,9 @@ TEST_F(RingComm, ATransferIsAnsweredInsidePoll) {
   ASSERT_NE(receive.loan, 0u);
   EXPECT_STREQ(static_cast<const char*>(receive.data), "block");
   EXPECT_EQ(comm(0).poll(), 0) << "the memory is still lent";
-  comm(1).release(receive.loan);
+  comm(1).give_back(receive);
+  EXPECT_EQ(receive.loan, 0u);
+  comm(1).give_back(receive);  // again does nothing
   EXPECT_EQ(comm(0).poll(), 1);
   EXPECT_EQ(comm(0).pending(), 0);
 }
@@ -98,9 +100,7 @@ TEST_F(RingComm, MoreCompletionsThanOneLookTakes) {
     comm(1).post(RINGATTN_TRANSFER_RECEIVE, 0, i, nullptr, 0, receives[i]);
   }
   EXPECT_EQ(comm(1).poll(), 100);
-  for (Transfer& receive : receives) {
-    if (receive.loan != 0) comm(1).release(receive.loan);
-  }
+  for (Transfer& receive : receives) comm(1).give_back(receive);
   settle();
   for (const Transfer& send : sends) EXPECT_EQ(send.status, RINGATTN_OK);
 }
@@ -121,7 +121,7 @@ TEST_F(RingComm, WithdrawTakesOnlyTheCallsOwnTransfers) {
 
 TEST_F(RingComm, ACancelIsHeardByEveryRankOfItsCallAlone) {
   open(3);
-  const std::uint64_t sequence = comm(1).enter();
+  const std::uint64_t sequence = comm(1).enter("test");
   comm(1).cancel(sequence);
   EXPECT_TRUE(comm(1).canceled_here(sequence));
   EXPECT_FALSE(comm(0).canceled_here(sequence));
@@ -142,7 +142,7 @@ TEST_F(RingComm, AnOlderCancelDoesNotReplaceANewerOne) {
 TEST_F(RingComm, CancelFromAnotherThreadWakesAWaitingRank) {
   open(2);
   const support::Watchdog watchdog("cancel wakes", 30);
-  const std::uint64_t sequence = comm(0).enter();
+  const std::uint64_t sequence = comm(0).enter("test");
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     comm(1).cancel(sequence);

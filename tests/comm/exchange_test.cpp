@@ -41,7 +41,7 @@ std::vector<bool> compare(std::vector<std::unique_ptr<Comm>>& comms, const std::
   std::vector<std::unique_ptr<DigestExchange>> exchanges;
   for (std::size_t rank = 0; rank < comms.size(); ++rank) {
     exchanges.push_back(std::make_unique<DigestExchange>(*comms[rank]));
-    exchanges[rank]->start(comms[rank]->enter(), digests[rank]);
+    exchanges[rank]->start(comms[rank]->enter("test"), digests[rank]);
   }
   drive(comms, exchanges);
   std::vector<bool> equal;
@@ -82,7 +82,7 @@ TEST_P(RingExchange, RecordsOfEverySizeReachEveryRank) {
   std::vector<std::unique_ptr<RecordExchange>> exchanges;
   for (int rank = 0; rank < world; ++rank) {
     Comm& comm = *comms[static_cast<std::size_t>(rank)];
-    exchanges.push_back(std::make_unique<RecordExchange>(comm, comm.enter(), record_of(rank)));
+    exchanges.push_back(std::make_unique<RecordExchange>(comm, comm.enter("test"), record_of(rank)));
   }
   drive(comms, exchanges);
   for (const auto& exchange : exchanges) {
@@ -104,7 +104,7 @@ void exchange_on_threads(std::int32_t world, int calls) {
     for (int call = 0; call < calls; ++call) {
       const bool differs = call % 3 == 2;
       const bool odd = differs && rank == call % world;
-      exchange.start(comm.enter(), odd ? 5 : 9);
+      exchange.start(comm.enter("test"), odd ? 5 : 9);
       for (bool done = false; !done || comm.pending() != 0;) {
         if (comm.poll() == 0) comm.wait(kRestNs);
         if (!done) done = exchange.step();
@@ -122,10 +122,10 @@ TEST(RingExchangeThreads, SixtyFour) { exchange_on_threads(64, 6); }
 TEST(RingExchangeThreads, WhoIsMissingIsNamed) {
   auto comms = ring_of(4);
   DigestExchange exchange(*comms[1]);
-  exchange.start(comms[1]->enter(), 1);
+  exchange.start(comms[1]->enter("test"), 1);
   DigestExchange other(*comms[2]);
-  other.start(comms[2]->enter(), 1);
-  comms[0]->enter();  // has entered, but says nothing yet
+  other.start(comms[2]->enter("test"), 1);
+  comms[0]->enter("test");  // has entered, but says nothing yet
   comms[1]->poll();
   EXPECT_FALSE(exchange.step());
   EXPECT_EQ(exchange.waits_for(), 3) << "a rank that has not entered comes before one that has";

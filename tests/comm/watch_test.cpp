@@ -61,14 +61,14 @@ void advance(Comm& comm, std::int32_t waits_for) {
 
 TEST_F(RingWatch, ARankThatGoesOnForTenTimeoutsIsNotLost) {
   open(2, kTimeoutMs, kTimeoutMs);
-  for (auto& comm : comms_) comm->enter();
+  for (auto& comm : comms_) comm->enter("test");
   const Status status = watch_for(10 * kTimeoutMs, 1, [&] { advance(comm(1), -1); });
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST_F(RingWatch, ARankThatStopsIsNamed) {
   open(3, kTimeoutMs, 60'000);
-  for (auto& comm : comms_) comm->enter();
+  for (auto& comm : comms_) comm->enter("test");
   expect_timeout(watch_for(20'000, 2, [] {}), "rank 2 made no progress for 60 ms", kTimeoutMs);
   EXPECT_EQ(comm(1).state().code(), RINGATTN_ERR_TIMEOUT) << "every rank hears of it";
   EXPECT_EQ(comm(1).state().message(), comm(0).state().message());
@@ -76,32 +76,32 @@ TEST_F(RingWatch, ARankThatStopsIsNamed) {
 
 TEST_F(RingWatch, ARankThatNeverEntersHasTheArrivalTimeout) {
   open(2, 10, 150);
-  comm(0).enter();
-  expect_timeout(watch_for(20'000, 1, [] {}), "rank 1 did not enter collective call 1 within 150 ms", 150);
+  comm(0).enter("test");
+  expect_timeout(watch_for(20'000, 1, [] {}), "rank 1 did not enter collective call 1 (test) within 150 ms", 150);
 }
 
 TEST_F(RingWatch, EnteringLateIsNotLost) {
   open(2, 10'000, 10'000);
-  comm(0).enter();
+  comm(0).enter("test");
   int times = 0;
   const Status status = watch_for(300, 1, [&] {
-    if (++times == 30) comm(1).enter();
+    if (++times == 30) comm(1).enter("test");
   });
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST_F(RingWatch, MinusOneIsForEver) {
   open(2, -1, -1);
-  comm(0).enter();
+  comm(0).enter("test");
   EXPECT_TRUE(watch_for(200, 1, [] {}).ok());
-  comm(1).enter();
+  comm(1).enter("test");
   EXPECT_TRUE(watch_for(200, 1, [] {}).ok());
 }
 
 // 0 waits for 1, 1 for 2, 2 for 3; 3 computes: nobody is lost, although 1 and 2 stand still.
 TEST_F(RingWatch, TheEndOfAChainCounts) {
   open(4, kTimeoutMs, kTimeoutMs);
-  for (auto& comm : comms_) comm->enter();
+  for (auto& comm : comms_) comm->enter("test");
   comm(1).progressed();
   comm(1).tell(2, true);
   comm(2).progressed();
@@ -112,7 +112,7 @@ TEST_F(RingWatch, TheEndOfAChainCounts) {
 
 TEST_F(RingWatch, WhoStandsStillAtTheEndOfAChainIsNamed) {
   open(4, kTimeoutMs, 60'000);
-  for (auto& comm : comms_) comm->enter();
+  for (auto& comm : comms_) comm->enter("test");
   comm(1).tell(2, true);
   comm(2).tell(3, true);
   expect_timeout(watch_for(20'000, 1, [] {}), "rank 3 made no progress", kTimeoutMs);
@@ -120,8 +120,8 @@ TEST_F(RingWatch, WhoStandsStillAtTheEndOfAChainIsNamed) {
 
 TEST_F(RingWatch, WhoHasNotEnteredAtTheEndOfAChainHasTheArrivalTimeout) {
   open(3, 10, 150);
-  comm(0).enter();
-  comm(1).enter();
+  comm(0).enter("test");
+  comm(1).enter("test");
   comm(1).tell(2, true);
   expect_timeout(watch_for(20'000, 1, [] {}), "rank 2 did not enter", 150);
 }
@@ -129,7 +129,7 @@ TEST_F(RingWatch, WhoHasNotEnteredAtTheEndOfAChainHasTheArrivalTimeout) {
 // In a cycle every counter of it counts.
 TEST_F(RingWatch, AnyMovementInACycleCounts) {
   open(3, kTimeoutMs, kTimeoutMs);
-  for (auto& comm : comms_) comm->enter();
+  for (auto& comm : comms_) comm->enter("test");
   comm(1).tell(2, true);
   const Status status = watch_for(5 * kTimeoutMs, 1, [&] { advance(comm(2), 0); });
   EXPECT_TRUE(status.ok()) << status.message();
@@ -137,7 +137,7 @@ TEST_F(RingWatch, AnyMovementInACycleCounts) {
 
 TEST_F(RingWatch, ACycleThatStandsStillEnds) {
   open(3, kTimeoutMs, 60'000);
-  for (auto& comm : comms_) comm->enter();
+  for (auto& comm : comms_) comm->enter("test");
   comm(1).tell(2, true);
   comm(2).tell(0, true);
   expect_timeout(watch_for(20'000, 1, [] {}), "made no progress", kTimeoutMs);
@@ -145,7 +145,7 @@ TEST_F(RingWatch, ACycleThatStandsStillEnds) {
 
 TEST_F(RingWatch, ACycleThatOneWaitsForFromOutsideEnds) {
   open(3, kTimeoutMs, 60'000);
-  for (auto& comm : comms_) comm->enter();
+  for (auto& comm : comms_) comm->enter("test");
   comm(1).tell(2, true);
   comm(2).tell(1, true);
   expect_timeout(watch_for(20'000, 1, [] {}), "made no progress", kTimeoutMs);
@@ -153,7 +153,7 @@ TEST_F(RingWatch, ACycleThatOneWaitsForFromOutsideEnds) {
 
 TEST_F(RingWatch, AnAnswerStartsTheClockAnew) {
   open(2, 800, 800);
-  for (auto& comm : comms_) comm->enter();
+  for (auto& comm : comms_) comm->enter("test");
   EXPECT_TRUE(watch_for(450, 1, [] {}).ok());
   comm(0).stop_watching();
   EXPECT_TRUE(watch_for(450, 1, [] {}).ok());

@@ -27,7 +27,9 @@ enum class Intervals { full, causal, window, random, few, halves };
 
 void set_intervals(Case& test, Intervals kind, std::mt19937_64& random) {
   const std::int64_t keys = test.keys;
-  const auto below = [&](std::int64_t limit) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(limit)); };
+  const auto below = [&](std::int64_t limit) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(limit));
+  };
   const std::int64_t shift = below(keys + 1), width = 1 + below(keys + 1);
   for (int lane = 0; lane < test.lanes; ++lane) {
     std::int64_t low = 0, high = keys;
@@ -48,7 +50,8 @@ std::vector<Range> random_ranges(std::int64_t keys, std::mt19937_64& random) {
   std::vector<Range> ranges;
   const int cuts = static_cast<int>(random() % 4);
   std::vector<std::int64_t> at{0, keys};
-  for (int i = 0; i < cuts; ++i) at.push_back(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(keys + 1)));
+  for (int i = 0; i < cuts; ++i)
+    at.push_back(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(keys + 1)));
   std::sort(at.begin(), at.end());
   for (std::size_t i = 1; i < at.size(); ++i) ranges.push_back({at[i - 1], at[i], random() % 2 == 0});
   std::shuffle(ranges.begin(), ranges.end(), random);
@@ -56,14 +59,16 @@ std::vector<Range> random_ranges(std::int64_t keys, std::mt19937_64& random) {
 }
 
 // A random tile: every choice from the seed.
-std::string random_case_fails(const Kernel& kernel, std::uint64_t seed, std::int64_t dim_qk, std::int64_t dim_v) {
+std::string random_case_fails(const Kernel& kernel, std::uint64_t seed, std::int64_t dim_qk,
+                              std::int64_t dim_v) {
   std::mt19937_64 random(seed * 7919 + 17);
   Shape shape = shape_of(dim_qk, dim_v, pick(random, std::vector{DType::f32, DType::f16, DType::bf16}),
                          pick(random, std::vector<std::int64_t>{1, 1, 2, 3, 4, 7, 8, 9}));
   if (random() % 3 == 0) shape.dtype_out = DType::f32;
   shape.exact = random() % 2 == 0;
   const int most = kernel.lanes;
-  const int lanes = random() % 3 == 0 ? most : 1 + static_cast<int>(random() % static_cast<std::uint64_t>(most));
+  const int lanes =
+      random() % 3 == 0 ? most : 1 + static_cast<int>(random() % static_cast<std::uint64_t>(most));
   const std::int64_t keys = pick(random, std::vector<std::int64_t>{1, 5, 6, 7, 64, 119, 120, 121, 240, 300});
   const Layout layout{random() % 2 == 0, pick(random, std::vector<std::int64_t>{0, 1, 3, 16}), random() % 4};
   Case test(shape, lanes, keys, static_cast<std::int64_t>(random() % 20), layout);
@@ -71,8 +76,9 @@ std::string random_case_fails(const Kernel& kernel, std::uint64_t seed, std::int
   const auto kind = static_cast<Intervals>(random() % 6);
   set_intervals(test, kind, random);
   std::ostringstream text;
-  text << "seed " << seed << ": dims " << dim_qk << "/" << dim_v << " dtype " << static_cast<int>(shape.dtype) << " group "
-       << shape.group << " lanes " << lanes << " keys " << keys << " intervals " << static_cast<int>(kind) << ": ";
+  text << "seed " << seed << ": dims " << dim_qk << "/" << dim_v << " dtype " << static_cast<int>(shape.dtype)
+       << " group " << shape.group << " lanes " << lanes << " keys " << keys << " intervals "
+       << static_cast<int>(kind) << ": ";
   const Result result = run(kernel, test, random_ranges(keys, random));
   if (!result.broken.empty()) return text.str() + result.broken;
   const std::string error = beyond_limit(test, result);
@@ -82,17 +88,20 @@ std::string random_case_fails(const Kernel& kernel, std::uint64_t seed, std::int
 TEST_P(KernelContract, RandomTilesAreWithinTheLimit) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     std::mt19937_64 random(seed);
-    const auto dim_qk = static_cast<std::int64_t>(1 + random() % 140), dim_v = static_cast<std::int64_t>(1 + random() % 140);
+    const auto dim_qk = static_cast<std::int64_t>(1 + random() % 140),
+               dim_v = static_cast<std::int64_t>(1 + random() % 140);
     EXPECT_EQ("", random_case_fails(kernel(), seed, dim_qk, dim_v));
   }
 }
 
 TEST_P(KernelContract, NamedHeadDimsAreWithinTheLimit) {
-  const std::vector<std::pair<std::int64_t, std::int64_t>> dims = {{576, 512}, {192, 128}, {576, 576}, {575, 511}, {64, 64},
-                                                                   {128, 128}, {80, 80},   {96, 96},   {112, 1},   {1, 576}};
+  const std::vector<std::pair<std::int64_t, std::int64_t>> dims = {
+      {576, 512}, {192, 128}, {576, 576}, {575, 511}, {64, 64},
+      {128, 128}, {80, 80},   {96, 96},   {112, 1},   {1, 576}};
   std::uint64_t seed = 1000;
   for (const auto& [dim_qk, dim_v] : dims) {
-    for (int repeat = 0; repeat < 3; ++repeat) EXPECT_EQ("", random_case_fails(kernel(), ++seed, dim_qk, dim_v));
+    for (int repeat = 0; repeat < 3; ++repeat)
+      EXPECT_EQ("", random_case_fails(kernel(), ++seed, dim_qk, dim_v));
   }
 }
 
@@ -130,7 +139,8 @@ TEST_P(KernelContract, CausalMeansAreExact) {
 }
 
 TEST_P(KernelContract, TileWithoutAnyKeyIsEmpty) {
-  for (const auto& ranges : {std::vector<Range>{}, std::vector<Range>{{0, 250}}, std::vector<Range>{{120, 120}}}) {
+  for (const auto& ranges :
+       {std::vector<Range>{}, std::vector<Range>{{0, 250}}, std::vector<Range>{{120, 120}}}) {
     Case test(shape_of(5, 7), kernel().lanes, 250);
     std::mt19937_64 random(3);
     test.fill(random);
@@ -138,6 +148,33 @@ TEST_P(KernelContract, TileWithoutAnyKeyIsEmpty) {
     const Result result = run(kernel(), test, ranges);
     for (float o : result.o) EXPECT_TRUE(same_bits(o, 0.0f));
     for (float lse : result.lse) EXPECT_EQ(lse, -std::numeric_limits<float>::infinity());
+  }
+}
+
+// An empty interval may have any bounds.
+TEST_P(KernelContract, EmptyIntervalsOfEveryForm) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max(),
+                         kLeast = std::numeric_limits<std::int64_t>::min();
+  const std::pair<std::int64_t, std::int64_t> empty[] = {
+      {0, 0}, {150, 150}, {90, 10}, {kMost, kLeast}, {500, 900}};
+  Case test(shape_of(4, 1), 5, 150);
+  GuardedBytes state(kernel().state_bytes(test.shape), 0), scratch(kernel().scratch_bytes(test.shape), 0);
+  std::mt19937_64 random(6);
+  test.fill(random);
+  for (const auto& [low, high] : empty) {
+    const std::int64_t lo[5] = {low, 0, 130, low, low}, hi[5] = {high, 150, 140, high, high};
+    float o[5], lse[5];
+    kernel().begin(test.shape, state.data());
+    kernel().attend(test.shape, {test.q.bytes.data(), 4, 4, 0, 5, false},
+                    {test.k.bytes.data(), 4, test.v.bytes.data(), 1, 0, 150, lo, hi, false}, state.data(),
+                    scratch.data());
+    kernel().finalize(test.shape, {o, 1, 1, lse, 1, 1, 0, 5}, state.data());
+    for (const int lane : {0, 3, 4}) {
+      EXPECT_TRUE(same_bits(o[lane], 0.0f)) << low << " " << high;
+      EXPECT_EQ(lse[lane], -std::numeric_limits<float>::infinity()) << low << " " << high;
+    }
+    test.lo = {0, 0, 130, 0, 0}, test.hi = {0, 150, 140, 0, 0};
+    EXPECT_EQ("", beyond_limit(test, {{o, o + 5}, {lse, lse + 5}, ""})) << low << " " << high;
   }
 }
 
@@ -178,7 +215,8 @@ TEST_P(KernelContract, HugeScores) {
     std::mt19937_64 random(21);
     test.fill(random, 1, 1);
     test.shape.scale = scale;
-    for (int lane = 0; lane < test.lanes; ++lane) test.q.set(lane, 0, 0, lane % 2 == 0 ? 1e4f / static_cast<float>(scale) : -1e4f);
+    for (int lane = 0; lane < test.lanes; ++lane)
+      test.q.set(lane, 0, 0, lane % 2 == 0 ? 1e4f / static_cast<float>(scale) : -1e4f);
     for (const auto& ranges : {std::vector<Range>{{0, 260}}, std::vector<Range>{{130, 260}, {0, 130}}}) {
       EXPECT_EQ("", beyond_limit(test, run(kernel(), test, ranges)));
     }
@@ -229,7 +267,8 @@ TEST_P(KernelContract, NeighboursDoNotMatter) {
   for (int lane = 0; lane < test.lanes; lane += 2) {
     const auto index = static_cast<std::size_t>(lane);
     EXPECT_TRUE(same_bits(before.lse[index], after.lse[index]));
-    for (std::size_t d = 0; d < 20; ++d) EXPECT_TRUE(same_bits(before.o[20 * index + d], after.o[20 * index + d]));
+    for (std::size_t d = 0; d < 20; ++d)
+      EXPECT_TRUE(same_bits(before.o[20 * index + d], after.o[20 * index + d]));
   }
 }
 

@@ -51,7 +51,7 @@ inline std::string parameter_name(const testing::TestParamInfo<std::string>& inf
   return name;
 }
 
-#define RINGATTN_FOR_EVERY_KERNEL(fixture)                                                                          \
+#define RINGATTN_FOR_EVERY_KERNEL(fixture)                                                                 \
   INSTANTIATE_TEST_SUITE_P(All, fixture, testing::ValuesIn(::ringattn::kernels::test::all_kernel_names()), \
                            ::ringattn::kernels::test::parameter_name)
 

@@ -1,4 +1,6 @@
 // Conversions between float and the 16-bit formats: every half, and every float that could round wrongly.
+#include "base/float_convert.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "base/denormals.h"
-#include "base/float_convert.h"
 
 namespace ringattn::test {
 namespace {
@@ -64,15 +65,18 @@ TEST(FloatConvert, EveryTieGoesToEven) {
     for (std::uint32_t half = 0; half < format.infinity; ++half) {
       // Beyond the largest number the next "half" would be twice its last step away.
       const double low = format.value(half);
-      const double high = half + 1 < format.infinity ? format.value(half + 1) : 2 * low - format.value(half - 1);
+      const double high =
+          half + 1 < format.infinity ? format.value(half + 1) : 2 * low - format.value(half - 1);
       const auto middle = static_cast<float>((low + high) / 2);
       ASSERT_EQ(static_cast<double>(middle), (low + high) / 2);
       const std::uint32_t even = half + (half & 1u);
       for (const float sign : {1.0f, -1.0f}) {
         const std::uint32_t mark = sign < 0 ? 0x8000u : 0u;
         ASSERT_EQ(format.round(sign * middle), even | mark) << format.name << " " << half;
-        ASSERT_EQ(format.round(sign * std::nextafterf(middle, 0.0f)), half | mark) << format.name << " " << half;
-        ASSERT_EQ(format.round(sign * std::nextafterf(middle, HUGE_VALF)), (half + 1) | mark) << format.name << " " << half;
+        ASSERT_EQ(format.round(sign * std::nextafterf(middle, 0.0f)), half | mark)
+            << format.name << " " << half;
+        ASSERT_EQ(format.round(sign * std::nextafterf(middle, HUGE_VALF)), (half + 1) | mark)
+            << format.name << " " << half;
       }
     }
   }
@@ -84,7 +88,8 @@ TEST(FloatConvert, InfinityOverflowAndNaN) {
     EXPECT_EQ(format.round(-HUGE_VALF), format.infinity | 0x8000u);
     EXPECT_EQ(format.round(std::numeric_limits<float>::max()), format.infinity);
     for (const std::uint32_t bits : {0x7f800001u, 0x7fc00000u, 0xffffffffu, 0x7f80ffffu, 0x7fffffffu}) {
-      EXPECT_TRUE(std::isnan(format.value(format.round(std::bit_cast<float>(bits))))) << format.name << " " << bits;
+      EXPECT_TRUE(std::isnan(format.value(format.round(std::bit_cast<float>(bits)))))
+          << format.name << " " << bits;
     }
   }
   EXPECT_EQ(float_to_f16(std::numeric_limits<float>::denorm_min()), 0);

@@ -24,14 +24,16 @@ class GuardedBytes {
  public:
   // `misalignment` bytes past a 64-byte boundary.
   GuardedBytes(std::size_t size, std::size_t misalignment)
-      : size_(size), front_(kGuard + misalignment), total_(front_ + size + kGuard),
-        base_(static_cast<unsigned char*>(::operator new(total_, std::align_val_t{64}))) {
+      : size_(size),
+        front_(kGuard + misalignment),
+        total_(front_ + size + kGuard),
+        base_(static_cast<unsigned char*>(::operator new (total_, std::align_val_t{64}))) {
     std::memset(base_, kCanary, total_);
     allow_all();
   }
   ~GuardedBytes() {
     open(0, total_);
-    ::operator delete(base_, std::align_val_t{64});
+    ::operator delete (base_, std::align_val_t{64});
   }
   GuardedBytes(const GuardedBytes&) = delete;
   GuardedBytes& operator=(const GuardedBytes&) = delete;
@@ -66,8 +68,12 @@ class GuardedBytes {
   static constexpr unsigned char kCanary = 0xa5;
 
 #if defined(RINGATTN_TEST_POISONS)
-  void close(std::size_t offset, std::size_t count) const { ASAN_POISON_MEMORY_REGION(base_ + offset, count); }
-  void open(std::size_t offset, std::size_t count) const { ASAN_UNPOISON_MEMORY_REGION(base_ + offset, count); }
+  void close(std::size_t offset, std::size_t count) const {
+    ASAN_POISON_MEMORY_REGION(base_ + offset, count);
+  }
+  void open(std::size_t offset, std::size_t count) const {
+    ASAN_UNPOISON_MEMORY_REGION(base_ + offset, count);
+  }
 #else
   void close(std::size_t, std::size_t) const {}
   void open(std::size_t, std::size_t) const {}

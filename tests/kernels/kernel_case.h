@@ -33,7 +33,8 @@ inline void write(void* data, DType dtype, std::int64_t index, float value) {
     std::memcpy(static_cast<char*>(data) + 4 * index, &value, 4);
     return;
   }
-  const std::uint16_t half = dtype == DType::bf16 ? support::float_to_bf16(value) : support::float_to_f16(value);
+  const std::uint16_t half =
+      dtype == DType::bf16 ? support::float_to_bf16(value) : support::float_to_f16(value);
   std::memcpy(static_cast<char*>(data) + 2 * index, &half, 2);
 }
 
@@ -41,9 +42,12 @@ inline ringattn_dtype public_dtype(DType dtype) { return static_cast<ringattn_dt
 
 // A strided array [rows][heads][dim] whose gaps hold NaN (and are poisoned under AddressSanitizer).
 struct Array {
-  Array(std::int64_t row_count, std::int64_t head_count, std::int64_t dim_count, DType type, bool heads_outermost,
-        std::int64_t gap, std::size_t misalignment)
-      : rows(row_count), heads(head_count), dim(dim_count), dtype(type),
+  Array(std::int64_t row_count, std::int64_t head_count, std::int64_t dim_count, DType type,
+        bool heads_outermost, std::int64_t gap, std::size_t misalignment)
+      : rows(row_count),
+        heads(head_count),
+        dim(dim_count),
+        dtype(type),
         row_stride(heads_outermost ? dim + gap : heads * (dim + gap)),
         head_stride(heads_outermost ? rows * (dim + gap) : dim + gap),
         elements(std::max<std::int64_t>(rows * heads * (dim + gap) - gap, 0)),
@@ -85,12 +89,17 @@ struct Layout {
 struct Case {
   Case(const Shape& the_shape, int lane_count, std::int64_t key_count, std::int64_t first_lane = 0,
        const Layout& layout = {})
-      : shape(the_shape), lanes(lane_count), keys(key_count), first(first_lane),
-        q((first + lanes - 1) / shape.group + 1, shape.group, shape.head_dim_qk, shape.dtype, layout.heads_outermost,
-          layout.gap, layout.misalignment),
+      : shape(the_shape),
+        lanes(lane_count),
+        keys(key_count),
+        first(first_lane),
+        q((first + lanes - 1) / shape.group + 1, shape.group, shape.head_dim_qk, shape.dtype,
+          layout.heads_outermost, layout.gap, layout.misalignment),
         k(keys, 1, shape.head_dim_qk, shape.dtype, false, layout.gap, layout.misalignment),
         v(keys, 1, shape.head_dim_v, shape.dtype, false, layout.gap, layout.misalignment),
-        o_layout(layout), lo(static_cast<std::size_t>(lanes), 0), hi(static_cast<std::size_t>(lanes), keys) {}
+        o_layout(layout),
+        lo(static_cast<std::size_t>(lanes), 0),
+        hi(static_cast<std::size_t>(lanes), keys) {}
 
   void fill(std::mt19937_64& random, double q_spread = 1, double k_spread = 1, double v_spread = 1) {
     const auto fill_array = [&](Array& array, double spread) {
@@ -134,7 +143,8 @@ inline bool same_bits(float a, float b) { return support::bits_of(a) == support:
 
 inline void attend_range(const Kernel& kernel, const Case& test, const Range& range, bool packed, void* state,
                          void* scratch) {
-  const QueryTile tile{test.q.bytes.data(), test.q.row_stride, test.q.head_stride, test.first, test.lanes, packed};
+  const QueryTile tile{test.q.bytes.data(), test.q.row_stride, test.q.head_stride,
+                       test.first,          test.lanes,        packed};
   const std::int64_t base = range.rebased ? range.begin : 0;
   std::vector<std::int64_t> lo, hi;
   bool full = true;
@@ -148,8 +158,8 @@ inline void attend_range(const Kernel& kernel, const Case& test, const Range& ra
     return static_cast<const char*>(array.bytes.data()) + base * array.row_stride * size_of(array.dtype);
   };
   kernel.attend(test.shape, tile,
-                {at(test.k), test.k.row_stride, at(test.v), test.v.row_stride, range.begin - base, range.end - base,
-                 full ? nullptr : lo.data(), full ? nullptr : hi.data(), full},
+                {at(test.k), test.k.row_stride, at(test.v), test.v.row_stride, range.begin - base,
+                 range.end - base, full ? nullptr : lo.data(), full ? nullptr : hi.data(), full},
                 state, scratch);
 }
 
@@ -158,8 +168,8 @@ inline Result run(const Kernel& kernel, Case& test, const std::vector<Range>& ra
   GuardedBytes state(kernel.state_bytes(test.shape), 0), scratch(kernel.scratch_bytes(test.shape), 0);
   state.fill(garbage);
   scratch.fill(garbage);
-  Array o(test.q.rows, test.shape.group, test.shape.head_dim_v, test.shape.dtype_out, test.o_layout.heads_outermost,
-          test.o_layout.gap, test.o_layout.misalignment);
+  Array o(test.q.rows, test.shape.group, test.shape.head_dim_v, test.shape.dtype_out,
+          test.o_layout.heads_outermost, test.o_layout.gap, test.o_layout.misalignment);
   Array lse(test.q.rows, test.shape.group, 1, DType::f32, !test.o_layout.heads_outermost, test.o_layout.gap,
             test.o_layout.misalignment);
   const std::vector<unsigned char> o_before = o.bytes.copy(), lse_before = lse.bytes.copy();
@@ -176,8 +186,8 @@ inline Result run(const Kernel& kernel, Case& test, const std::vector<Range>& ra
   o.forbid_gaps();
   lse.forbid_gaps();
   kernel.finalize(test.shape,
-                  {o.bytes.data(), o.row_stride, o.head_stride, static_cast<float*>(lse.bytes.data()), lse.row_stride,
-                   lse.head_stride, test.first, test.lanes},
+                  {o.bytes.data(), o.row_stride, o.head_stride, static_cast<float*>(lse.bytes.data()),
+                   lse.row_stride, lse.head_stride, test.first, test.lanes},
                   state.data());
   for (Array* array : {&test.q, &test.k, &test.v, &o, &lse}) array->bytes.allow_all();
 
@@ -191,11 +201,13 @@ inline Result run(const Kernel& kernel, Case& test, const std::vector<Range>& ra
       o.set(row, head, d, std::nanf(""));
     }
   }
-  if (o.bytes.copy() != o_before || lse.bytes.copy() != lse_before) result.broken = "wrote to rows that are not the tile's";
+  if (o.bytes.copy() != o_before || lse.bytes.copy() != lse_before)
+    result.broken = "wrote to rows that are not the tile's";
   if (test.q.bytes.copy() != q_before || test.k.bytes.copy() != k_before || test.v.bytes.copy() != v_before) {
     result.broken = "wrote to its inputs";
   }
-  for (const GuardedBytes* bytes : {&state, &scratch, &o.bytes, &lse.bytes, &test.q.bytes, &test.k.bytes, &test.v.bytes}) {
+  for (const GuardedBytes* bytes :
+       {&state, &scratch, &o.bytes, &lse.bytes, &test.q.bytes, &test.k.bytes, &test.v.bytes}) {
     if (!bytes->guards_intact()) result.broken = "wrote outside a buffer";
   }
   return result;
@@ -220,7 +232,8 @@ inline Truth truth_of(const Case& test) {
       if (!test.sees(lane, j)) continue;
       double sum = 0, terms = 0;
       for (std::int64_t d = 0; d < test.shape.head_dim_qk; ++d) {
-        const double product = double{test.q.get(test.row_of(lane), test.head_of(lane), d)} * test.k.get(j, 0, d);
+        const double product =
+            double{test.q.get(test.row_of(lane), test.head_of(lane), d)} * test.k.get(j, 0, d);
         sum += product;
         terms += std::abs(product);
       }
@@ -246,7 +259,8 @@ inline Truth truth_of(const Case& test) {
       truth.o_slack.push_back(empty ? 0 : kUnit * (1 + largest_terms) * o_terms[d] / sum);
     }
     truth.lse.push_back(empty ? maximum : maximum + std::log(sum));
-    truth.lse_slack.push_back(empty ? 0 : kUnit * (1 + largest_terms) * (1 + std::abs(maximum) + std::abs(std::log(sum))));
+    truth.lse_slack.push_back(
+        empty ? 0 : kUnit * (1 + largest_terms) * (1 + std::abs(maximum) + std::abs(std::log(sum))));
   }
   return truth;
 }
@@ -274,7 +288,8 @@ inline Result plain_of(const Case& test) {
     for (std::size_t i = 0; i < seen.size(); ++i) sum += std::exp(scores[i] - maximum);
     for (std::size_t i = 0; i < seen.size(); ++i) {
       const float p = support::round_to(dtype, std::exp(scores[i] - maximum) / sum);
-      for (std::size_t d = 0; d < o.size(); ++d) o[d] += p * test.v.get(seen[i], 0, static_cast<std::int64_t>(d));
+      for (std::size_t d = 0; d < o.size(); ++d)
+        o[d] += p * test.v.get(seen[i], 0, static_cast<std::int64_t>(d));
     }
     for (float value : o) result.o.push_back(support::round_to(public_dtype(test.shape.dtype_out), value));
     result.lse.push_back(seen.empty() ? maximum : maximum + std::log(sum));

@@ -19,8 +19,9 @@ inline double unit_in_last_place(DType dtype, double value) {
 }
 
 // "" or the first element out of its limit: 2 x plain's largest error + slack + one ulp; the same for the rms.
-inline std::string beyond_limit(const char* what, const std::vector<float>& result, const std::vector<double>& truth,
-                                const std::vector<float>& plain, const std::vector<double>& slack, DType dtype) {
+inline std::string beyond_limit(const char* what, const std::vector<float>& result,
+                                const std::vector<double>& truth, const std::vector<float>& plain,
+                                const std::vector<double>& slack, DType dtype) {
   double plain_max = 0, plain_square = 0, square = 0, slack_square = 0;
   for (std::size_t i = 0; i < truth.size(); ++i) {
     if (std::isinf(truth[i])) continue;
@@ -41,8 +42,8 @@ inline std::string beyond_limit(const char* what, const std::vector<float>& resu
     return text;
   }
   if (std::sqrt(square) <= 2 * std::sqrt(plain_square) + std::sqrt(slack_square)) return "";
-  std::snprintf(text, sizeof text, "%s: root of squared errors %.3g, plain's %.3g, slack %.3g", what, std::sqrt(square),
-                std::sqrt(plain_square), std::sqrt(slack_square));
+  std::snprintf(text, sizeof text, "%s: root of squared errors %.3g, plain's %.3g, slack %.3g", what,
+                std::sqrt(square), std::sqrt(plain_square), std::sqrt(slack_square));
   return text;
 }
 

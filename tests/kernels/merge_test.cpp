@@ -115,12 +115,15 @@ TEST(MergeRow, EveryCombinationOfDtypes) {
     for (DType dtype_b : dtypes) {
       for (DType dtype : dtypes) {
         std::vector<float> numbers_a(200), numbers_b(200);
-        for (float& number : numbers_a) number = support::round_to(static_cast<ringattn_dtype>(dtype_a), normal(random));
-        for (float& number : numbers_b) number = support::round_to(static_cast<ringattn_dtype>(dtype_b), normal(random));
+        for (float& number : numbers_a)
+          number = support::round_to(static_cast<ringattn_dtype>(dtype_a), normal(random));
+        for (float& number : numbers_b)
+          number = support::round_to(static_cast<ringattn_dtype>(dtype_b), normal(random));
         std::vector<char> a = encode(numbers_a, dtype_a, 1), b = encode(numbers_b, dtype_b, 1);
         std::vector<char> separate(1 + 200 * static_cast<std::size_t>(size_of(dtype)));
         char* const o = dtype == dtype_a ? a.data() + 1 : separate.data() + 1;
-        const float lse = merge_row({a.data() + 1, dtype_a, b.data() + 1, dtype_b, o, dtype, 200}, 1.0f, 0.5f);
+        const float lse =
+            merge_row({a.data() + 1, dtype_a, b.data() + 1, dtype_b, o, dtype, 200}, 1.0f, 0.5f);
         EXPECT_NEAR(lse, 1 + std::log(1 + std::exp(-0.5)), 1e-6);
         const double weight = 1 / (1 + std::exp(-0.5));
         const double unit = dtype == DType::f32 ? 1e-6 : dtype == DType::f16 ? 0x1p-11 : 0x1p-8;

@@ -17,8 +17,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 enum class Where { key, value, both };
 
 // Rows that do not see key `bad` against a run in which it is zero; rows that do against fp64's non-finite elements.
-void expect_contained(const Kernel& kernel, Case& test, const std::vector<std::int64_t>& bad, Where where, float value,
-                      const std::vector<Range>& ranges, const std::string& what) {
+void expect_contained(const Kernel& kernel, Case& test, const std::vector<std::int64_t>& bad, Where where,
+                      float value, const std::vector<Range>& ranges, const std::string& what) {
   for (std::int64_t j : bad) {
     for (std::int64_t d = 0; d < test.shape.head_dim_qk; ++d) test.k.set(j, 0, d, 0);
     for (std::int64_t d = 0; d < test.shape.head_dim_v; ++d) test.v.set(j, 0, d, 0);
@@ -43,7 +43,8 @@ void expect_contained(const Kernel& kernel, Case& test, const std::vector<std::i
     for (std::size_t d = 0; d < dim; ++d) {
       const std::size_t element = index * dim + d;
       if (!sees) {
-        ASSERT_TRUE(same_bits(result.o[element], zeroed.o[element])) << what << " lane " << lane << " channel " << d;
+        ASSERT_TRUE(same_bits(result.o[element], zeroed.o[element]))
+            << what << " lane " << lane << " channel " << d;
       } else if (!std::isfinite(truth.o[element])) {
         ASSERT_FALSE(std::isfinite(result.o[element])) << what << " lane " << lane << " channel " << d;
       }
@@ -56,14 +57,17 @@ TEST_P(KernelNonFinite, StaysInTheRowsThatSeeIt) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     std::mt19937_64 random(seed);
     const DType dtype = std::vector{DType::f32, DType::f16, DType::bf16}[seed % 3];
-    const auto dims = std::vector<std::pair<std::int64_t, std::int64_t>>{{8, 8}, {17, 33}, {1, 1}, {64, 70}}[random() % 4];
-    const Shape shape{dims.first, dims.second, 1 + static_cast<std::int64_t>(random() % 3), dtype, DType::f32, 0.3, false};
+    const auto dims =
+        std::vector<std::pair<std::int64_t, std::int64_t>>{{8, 8}, {17, 33}, {1, 1}, {64, 70}}[random() % 4];
+    const Shape shape{dims.first, dims.second, 1 + static_cast<std::int64_t>(random() % 3), dtype, DType::f32,
+                      0.3,        false};
     Case test(shape, 1 + static_cast<int>(random() % static_cast<std::uint64_t>(kernel().lanes)), 250);
     test.fill(random);
     for (int lane = 0; lane < test.lanes; ++lane) {
       const auto index = static_cast<std::size_t>(lane);
       test.lo[index] = static_cast<std::int64_t>(random() % 130);
-      test.hi[index] = std::min<std::int64_t>(250, test.lo[index] + static_cast<std::int64_t>(random() % 250));
+      test.hi[index] =
+          std::min<std::int64_t>(250, test.lo[index] + static_cast<std::int64_t>(random() % 250));
     }
     const std::vector<std::int64_t> bad = {static_cast<std::int64_t>(random() % 250), 3, 249};
     const auto where = static_cast<Where>(random() % 3);

@@ -1,4 +1,6 @@
 // Which kernel is chosen, and what is said when none is.
+#include "kernels/select.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <string>
 
 #include "kernels/kernel.h"
-#include "kernels/select.h"
 
 namespace ringattn::kernels::test {
 namespace {
@@ -26,7 +27,8 @@ TEST(SelectKernel, ListIsBestFirstAndEndsWithTheReference) {
   for (const Kernel* kernel : kernels()) {
     EXPECT_TRUE(names.insert(kernel->name).second) << kernel->name << " twice";
     const auto known = known_kernel_names();
-    const auto found = std::find_if(known.begin(), known.end(), [&](const char* name) { return kernel->name == std::string(name); });
+    const auto found = std::find_if(known.begin(), known.end(),
+                                    [&](const char* name) { return kernel->name == std::string(name); });
     ASSERT_NE(found, known.end()) << kernel->name;
     const auto index = static_cast<std::size_t>(found - known.begin());
     EXPECT_GE(index, place) << kernel->name << " is out of order";
@@ -50,13 +52,15 @@ TEST(SelectKernel, UnknownNameListsTheNames) {
   EXPECT_EQ(choice.kernel, nullptr);
   EXPECT_TRUE(choice.unknown);
   EXPECT_NE(choice.refusal.find("cpu.abacus"), std::string::npos) << choice.refusal;
-  for (const Kernel* kernel : kernels()) EXPECT_NE(choice.refusal.find(kernel->name), std::string::npos) << choice.refusal;
+  for (const Kernel* kernel : kernels())
+    EXPECT_NE(choice.refusal.find(kernel->name), std::string::npos) << choice.refusal;
 }
 
 TEST(SelectKernel, KernelOfAnotherCpuIsKnownButRefused) {
   for (const char* name : known_kernel_names()) {
-    const bool available = std::any_of(kernels().begin(), kernels().end(),
-                                       [&](const Kernel* kernel) { return kernel->name == std::string(name); });
+    const bool available = std::any_of(kernels().begin(), kernels().end(), [&](const Kernel* kernel) {
+      return kernel->name == std::string(name);
+    });
     const Choice choice = choose(problem_of(64, 64), name);
     EXPECT_EQ(choice.kernel != nullptr, available) << name;
     EXPECT_FALSE(choice.unknown) << name;

@@ -55,6 +55,24 @@ TEST_P(RingTransport, DelayAndOrderDoNotChangeABit) {
   }
 }
 
+// No barrier between calls: a rank may be in the next call while what it sent for this one is still on its way.
+TEST_P(RingTransport, CallsBackToBackOverDelays) {
+  constexpr const char* kContiguous = "n=80 dim=16 mask=causal ranks=4";  // rank 0 waits for nobody
+  const std::uint64_t expected = answer_of_local(kContiguous);
+  const HostContext context;
+  HostRingOptions options;
+  options.transport = GetParam();
+  options.script.max_delay_us = 3000;
+  options.script.reorder = true;
+  HostRing ring(context, kContiguous, options);
+  run_threads(4, [&](int rank) {
+    for (int call = 0; call < 40; ++call) {
+      ASSERT_EQ(ring.forward(rank), RINGATTN_OK) << "rank " << rank << ", call " << call << ": " << ringattn_last_error();
+    }
+  }, 60, "calls back to back");
+  EXPECT_EQ(ring.hash(), expected);
+}
+
 // The bytes that travel are those that the plan tells (a lending one sends places, not blocks).
 TEST(RingTransportBytes, ACopyingTransportMovesWhatThePlanTells) {
   const HostContext context;

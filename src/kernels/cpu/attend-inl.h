@@ -76,15 +76,16 @@ inline bool HasNonFinite(const Shape& shape, const PanelView& view, Block& block
     block.non_finite = MarkNonFinite(block.values, block.count, shape.head_dim_v, block.marks);
     block.searched = true;
   }
-  return block.non_finite && std::find(block.marks + view.begin, block.marks + view.end, true) != block.marks + view.end;
+  return block.non_finite &&
+         std::find(block.marks + view.begin, block.marks + view.end, true) != block.marks + view.end;
 }
 
 // A hidden key has probability 0, but 0 * NaN is NaN. So rows that see no such key take their outputs from values in which
 // the non-finite rows are zero; the other rows from the values as they are. Hidden keys of non-finite K need nothing: their
 // scores were replaced.
 template <int kVectors>
-HWY_NOINLINE void GuardedOutputs(const Shape& shape, const PanelView& view, const Block& block, const Panel& panel,
-                                 const ScratchView& scratch, const float* correction) {
+HWY_NOINLINE void GuardedOutputs(const Shape& shape, const PanelView& view, const Block& block,
+                                 const Panel& panel, const ScratchView& scratch, const float* correction) {
   const Floats d;
   constexpr int kLanes = kVectors * kVectorLanes;
   const std::int64_t dim = shape.head_dim_v;
@@ -99,7 +100,8 @@ HWY_NOINLINE void GuardedOutputs(const Shape& shape, const PanelView& view, cons
     }
     std::fill_n(copy, dim, 0.0f);
     for (int lane = 0; lane < kLanes; ++lane) {
-      if (static_cast<float>(j) >= view.low[lane] && static_cast<float>(j) < view.high[lane]) sees[lane] = 1.0f;
+      if (static_cast<float>(j) >= view.low[lane] && static_cast<float>(j) < view.high[lane])
+        sees[lane] = 1.0f;
     }
   }
   std::copy_n(panel.outputs, dim * kLanes, scratch.outputs);
@@ -142,20 +144,26 @@ HWY_NOINLINE void AttendPanel(const Shape& shape, const PanelView& view, Block& 
   }
 }
 
-inline void AttendPanelOfWidth(int vectors, const Shape& shape, const PanelView& view, Block& block, const Panel& panel,
-                               const ScratchView& scratch) {
+inline void AttendPanelOfWidth(int vectors, const Shape& shape, const PanelView& view, Block& block,
+                               const Panel& panel, const ScratchView& scratch) {
   switch (vectors) {
-    case 1: return AttendPanel<1>(shape, view, block, panel, scratch);
-    case 2: return AttendPanel<2>(shape, view, block, panel, scratch);
+    case 1:
+      return AttendPanel<1>(shape, view, block, panel, scratch);
+    case 2:
+      return AttendPanel<2>(shape, view, block, panel, scratch);
 #if HWY_TARGET != HWY_AVX2 && HWY_TARGET != HWY_SSE4
-    case 3: return AttendPanel<3>(shape, view, block, panel, scratch);
-    case 4: return AttendPanel<4>(shape, view, block, panel, scratch);
+    case 3:
+      return AttendPanel<3>(shape, view, block, panel, scratch);
+    case 4:
+      return AttendPanel<4>(shape, view, block, panel, scratch);
 #endif
-    default: return;
+    default:
+      return;
   }
 }
 
-inline void Attend(const Shape& shape, const QueryTile& queries, const KeyRange& keys, void* state, void* scratch_memory) {
+inline void Attend(const Shape& shape, const QueryTile& queries, const KeyRange& keys, void* state,
+                   void* scratch_memory) {
   const ScratchView scratch = view_scratch(shape, scratch_memory);
   const StateView tile = view_state(state);
   if (!queries.packed) PackQueries(shape, queries, scratch);
@@ -170,7 +178,8 @@ inline void Attend(const Shape& shape, const QueryTile& queries, const KeyRange&
       if (keys.full) {
         LookFull(block.count, view);
       } else {
-        Look(at, block.count, keys.lo + lane, keys.hi + lane, std::min(queries.lanes - lane, kPanelLanes), view);
+        Look(at, block.count, keys.lo + lane, keys.hi + lane, std::min(queries.lanes - lane, kPanelLanes),
+             view);
       }
       if (view.begin >= view.end) continue;
       if (!open) OpenBlock(shape, keys, panels, block);

@@ -30,13 +30,14 @@ inline float NaturalLse(float maximum, float sum) {
 }
 
 // O / l of `count` channels of a panel, from [channel][lane] to [lane][channel].
-inline void DivideAndTurn(const float* HWY_RESTRICT outputs, const float* HWY_RESTRICT sum, int width, std::int64_t count,
-                          std::int64_t turned_stride, float* HWY_RESTRICT turned) {
+inline void DivideAndTurn(const float* HWY_RESTRICT outputs, const float* HWY_RESTRICT sum, int width,
+                          std::int64_t count, std::int64_t turned_stride, float* HWY_RESTRICT turned) {
   const Floats d;
   HWY_ALIGN float quotient[kPanelLanes];
   for (std::int64_t c = 0; c < count; ++c) {
     for (int lane = 0; lane < width; lane += kVectorLanes) {
-      hn::Store(hn::Div(hn::Load(d, outputs + c * width + lane), hn::Load(d, sum + lane)), d, quotient + lane);
+      hn::Store(hn::Div(hn::Load(d, outputs + c * width + lane), hn::Load(d, sum + lane)), d,
+                quotient + lane);
     }
     for (int lane = 0; lane < width; ++lane) turned[lane * turned_stride + c] = quotient[lane];
   }
@@ -49,11 +50,13 @@ inline void FinalizePanel(const Shape& shape, const OutputTile& out, const State
   const int width = PanelVectors(out.lanes, first) * kVectorLanes;
   for (std::int64_t c = 0; c < shape.head_dim_v; c += kChunk) {
     const std::int64_t count = std::min(kChunk, shape.head_dim_v - c);
-    DivideAndTurn(tile.outputs + first * shape.head_dim_v + c * width, tile.sum + first, width, count, kChunk, turned);
+    DivideAndTurn(tile.outputs + first * shape.head_dim_v + c * width, tile.sum + first, width, count, kChunk,
+                  turned);
     for (int lane = 0; lane < lanes; ++lane) {
       float* const row = turned + lane * kChunk;
       if (tile.maximum[first + lane] == kNoMaximum) std::fill_n(row, count, 0.0f);  // saw no key
-      const std::int64_t offset = lane_offset(shape, out.first + first + lane, out.o_row_stride, out.o_head_stride);
+      const std::int64_t offset =
+          lane_offset(shape, out.first + first + lane, out.o_row_stride, out.o_head_stride);
       store_floats(row, count, element_at(out.o, offset + c, shape.dtype_out), shape.dtype_out);
     }
   }

@@ -16,8 +16,9 @@ namespace ringattn::kernels::cpu::HWY_NAMESPACE {
 
 // What one panel sees of keys [first, first + count) of a block.
 struct PanelView {
-  std::int64_t begin, end;  // the keys that any lane sees, relative to the block's first key; empty = skip the panel
-  bool full;                // every lane sees all of them
+  std::int64_t begin,
+      end;    // the keys that any lane sees, relative to the block's first key; empty = skip the panel
+  bool full;  // every lane sees all of them
   // Per lane, if not full: keys [low, high) relative to `begin`, as floats (exact, and the same vector type as scores),
   // and PanelSoftmax's `seen`. Lanes that only fill the last vector see nothing.
   HWY_ALIGN float low[kPanelLanes];
@@ -32,26 +33,27 @@ inline void LookFull(std::int64_t count, PanelView& view) {
   std::fill_n(view.seen, kPanelLanes, std::numeric_limits<float>::lowest());
 }
 
-// Lanes of the panel are [0, lanes) of lo and hi.
-inline void Look(std::int64_t first, std::int64_t count, const std::int64_t* lo, const std::int64_t* hi, int lanes,
-                 PanelView& view) {
-  std::int64_t begin = count, end = 0;
+// Lanes of the panel are [0, lanes) of lo and hi. An empty interval may have any bounds, hence no arithmetic on them
+// before they are cut to the block.
+inline void Look(std::int64_t first, std::int64_t count, const std::int64_t* lo, const std::int64_t* hi,
+                 int lanes, PanelView& view) {
+  const std::int64_t last = first + count;
+  std::int64_t begin = last, end = first;
   bool full = true;
   for (int lane = 0; lane < lanes; ++lane) {
-    const std::int64_t low = std::max(lo[lane], first) - first;
-    const std::int64_t high = std::min(hi[lane], first + count) - first;
-    full = full && low == 0 && high == count;
+    const std::int64_t low = std::max(lo[lane], first), high = std::min(hi[lane], last);
+    full = full && low == first && high == last;
     if (low >= high) continue;
     begin = std::min(begin, low);
     end = std::max(end, high);
   }
   if (full) return LookFull(count, view);
-  view.begin = begin;
-  view.end = end;
+  view.begin = begin - first;
+  view.end = end - first;
   view.full = false;
   for (int lane = 0; lane < kPanelLanes; ++lane) {
-    const std::int64_t low = lane < lanes ? std::max(lo[lane], first) - first : 0;
-    const std::int64_t high = lane < lanes ? std::min(hi[lane], first + count) - first : 0;
+    const std::int64_t low = lane < lanes ? std::max(lo[lane], first) : last;
+    const std::int64_t high = lane < lanes ? std::min(hi[lane], last) : first;
     const bool sees = low < high;
     view.low[lane] = sees ? static_cast<float>(low - begin) : 0.0f;
     view.high[lane] = sees ? static_cast<float>(high - begin) : 0.0f;
@@ -69,7 +71,8 @@ HWY_INLINE void HideUnseen(const PanelView& view, float* HWY_RESTRICT scores) {
     for (int v = 0; v < kVectors; ++v) {
       const int lane = v * kVectorLanes;
       float* const place = scores + j * kVectors * kVectorLanes + lane;
-      const auto visible = hn::And(hn::Ge(key, hn::Load(d, view.low + lane)), hn::Lt(key, hn::Load(d, view.high + lane)));
+      const auto visible =
+          hn::And(hn::Ge(key, hn::Load(d, view.low + lane)), hn::Lt(key, hn::Load(d, view.high + lane)));
       hn::Store(hn::IfThenElse(visible, hn::Load(d, place), hidden), d, place);
     }
   }

@@ -24,7 +24,7 @@ inline int NextTileRows(std::int64_t remaining) {
 // tile's shape: results do not depend on how keys and lanes were cut into tiles.
 template <int kRows, int kVectors>
 HWY_INLINE void ScoreProduct(const Rows& keys, std::int64_t dim, const float* HWY_RESTRICT queries,
-                          float* HWY_RESTRICT scores) {
+                             float* HWY_RESTRICT scores) {
   const Floats d;
   Vector sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -53,7 +53,7 @@ HWY_INLINE void ScoreProduct(const Rows& keys, std::int64_t dim, const float* HW
 // O^T[c][lane] = correction[lane] O^T[c][lane] + sum over j of V[j][c] P^T[j][lane], for kRows channels, in the order of j.
 template <int kRows, int kVectors>
 HWY_INLINE void OutputProduct(const Rows& values, std::int64_t count, const float* HWY_RESTRICT probabilities,
-                           const float* HWY_RESTRICT correction, float* HWY_RESTRICT outputs) {
+                              const float* HWY_RESTRICT correction, float* HWY_RESTRICT outputs) {
   const Floats d;
   Vector sums[kRows][kVectors];
   for (int v = 0; v < kVectors; ++v) {
@@ -81,20 +81,32 @@ HWY_INLINE void OutputProduct(const Rows& values, std::int64_t count, const floa
 
 // Scores of a panel with `count` keys.
 template <int kVectors>
-HWY_NOINLINE void PanelScores(const Rows& keys, std::int64_t count, std::int64_t dim, const float* queries, float* scores,
-                            const Ahead& ahead) {
+HWY_NOINLINE void PanelScores(const Rows& keys, std::int64_t count, std::int64_t dim, const float* queries,
+                              float* scores, const Ahead& ahead) {
   for (std::int64_t j = 0; j < count;) {
     const int rows = NextTileRows(count - j);
     ahead.Ask(j, j + rows);
     const Rows tile{keys.at(j), keys.stride};
     float* const target = scores + j * kVectors * kVectorLanes;
     switch (rows) {
-      case 6: ScoreProduct<6, kVectors>(tile, dim, queries, target); break;
-      case 5: ScoreProduct<5, kVectors>(tile, dim, queries, target); break;
-      case 4: ScoreProduct<4, kVectors>(tile, dim, queries, target); break;
-      case 3: ScoreProduct<3, kVectors>(tile, dim, queries, target); break;
-      case 2: ScoreProduct<2, kVectors>(tile, dim, queries, target); break;
-      default: ScoreProduct<1, kVectors>(tile, dim, queries, target); break;
+      case 6:
+        ScoreProduct<6, kVectors>(tile, dim, queries, target);
+        break;
+      case 5:
+        ScoreProduct<5, kVectors>(tile, dim, queries, target);
+        break;
+      case 4:
+        ScoreProduct<4, kVectors>(tile, dim, queries, target);
+        break;
+      case 3:
+        ScoreProduct<3, kVectors>(tile, dim, queries, target);
+        break;
+      case 2:
+        ScoreProduct<2, kVectors>(tile, dim, queries, target);
+        break;
+      default:
+        ScoreProduct<1, kVectors>(tile, dim, queries, target);
+        break;
     }
     j += rows;
   }
@@ -102,20 +114,33 @@ HWY_NOINLINE void PanelScores(const Rows& keys, std::int64_t count, std::int64_t
 
 // Folds `count` values, weighed by their probabilities, into the outputs of a panel.
 template <int kVectors>
-HWY_NOINLINE void PanelOutputs(const Rows& values, std::int64_t count, std::int64_t dim, const float* probabilities,
-                             const float* correction, float* outputs, const Ahead& ahead) {
+HWY_NOINLINE void PanelOutputs(const Rows& values, std::int64_t count, std::int64_t dim,
+                               const float* probabilities, const float* correction, float* outputs,
+                               const Ahead& ahead) {
   for (std::int64_t c = 0; c < dim;) {
     const int rows = NextTileRows(dim - c);
     ahead.Ask(ahead.count * c / dim, ahead.count * (c + rows) / dim);
     const Rows tile{values.data + c * static_cast<std::int64_t>(sizeof(float)), values.stride};
     float* const target = outputs + c * kVectors * kVectorLanes;
     switch (rows) {
-      case 6: OutputProduct<6, kVectors>(tile, count, probabilities, correction, target); break;
-      case 5: OutputProduct<5, kVectors>(tile, count, probabilities, correction, target); break;
-      case 4: OutputProduct<4, kVectors>(tile, count, probabilities, correction, target); break;
-      case 3: OutputProduct<3, kVectors>(tile, count, probabilities, correction, target); break;
-      case 2: OutputProduct<2, kVectors>(tile, count, probabilities, correction, target); break;
-      default: OutputProduct<1, kVectors>(tile, count, probabilities, correction, target); break;
+      case 6:
+        OutputProduct<6, kVectors>(tile, count, probabilities, correction, target);
+        break;
+      case 5:
+        OutputProduct<5, kVectors>(tile, count, probabilities, correction, target);
+        break;
+      case 4:
+        OutputProduct<4, kVectors>(tile, count, probabilities, correction, target);
+        break;
+      case 3:
+        OutputProduct<3, kVectors>(tile, count, probabilities, correction, target);
+        break;
+      case 2:
+        OutputProduct<2, kVectors>(tile, count, probabilities, correction, target);
+        break;
+      default:
+        OutputProduct<1, kVectors>(tile, count, probabilities, correction, target);
+        break;
     }
     c += rows;
   }

@@ -36,8 +36,8 @@ HWY_INLINE Vector WidenF16(const char* address) {
   const auto normal = hn::Add(shifted, hn::Set(words, 112u << 23));
   const auto special = hn::Or(shifted, hn::Set(words, 0x7f800000u));
   const auto small = hn::BitCast(integers, magnitude);
-  const auto finite =
-      hn::IfThenElse(hn::RebindMask(words, hn::Lt(small, hn::Set(integers, 0x0400))), hn::BitCast(words, denormal), normal);
+  const auto finite = hn::IfThenElse(hn::RebindMask(words, hn::Lt(small, hn::Set(integers, 0x0400))),
+                                     hn::BitCast(words, denormal), normal);
   const auto all =
       hn::IfThenElse(hn::RebindMask(words, hn::Lt(small, hn::Set(integers, 0x7c00))), finite, special);
   return hn::BitCast(d, hn::Or(sign, all));
@@ -53,9 +53,11 @@ HWY_INLINE Vector WidenF16(const char* address) {
 HWY_INLINE void WidenRow(const char* source, DType dtype, std::int64_t dim, float* HWY_RESTRICT target) {
   std::int64_t i = 0;
   if (dtype == DType::bf16) {
-    for (; i + kVectorLanes <= dim; i += kVectorLanes) hn::StoreU(WidenBf16(source + 2 * i), Floats(), target + i);
+    for (; i + kVectorLanes <= dim; i += kVectorLanes)
+      hn::StoreU(WidenBf16(source + 2 * i), Floats(), target + i);
   } else if (dtype == DType::f16) {
-    for (; i + kVectorLanes <= dim; i += kVectorLanes) hn::StoreU(WidenF16(source + 2 * i), Floats(), target + i);
+    for (; i + kVectorLanes <= dim; i += kVectorLanes)
+      hn::StoreU(WidenF16(source + 2 * i), Floats(), target + i);
   }
   load_floats(element_at(source, i, dtype), dtype, dim - i, target + i);
 }
@@ -70,8 +72,10 @@ inline void PackQueries(const Shape& shape, const QueryTile& tile, const Scratch
     for (int lane = 0; lane < width; ++lane) {
       const bool real = first + lane < tile.lanes;
       if (real) {
-        const std::int64_t offset = lane_offset(shape, tile.first + first + lane, tile.row_stride, tile.head_stride);
-        WidenRow(element_at(static_cast<const char*>(tile.q), offset, shape.dtype), shape.dtype, dim, scratch.row);
+        const std::int64_t offset =
+            lane_offset(shape, tile.first + first + lane, tile.row_stride, tile.head_stride);
+        WidenRow(element_at(static_cast<const char*>(tile.q), offset, shape.dtype), shape.dtype, dim,
+                 scratch.row);
       }
       for (std::int64_t d = 0; d < dim; ++d) panel[d * width + lane] = real ? scratch.row[d] * factor : 0.0f;
     }
@@ -86,7 +90,8 @@ inline bool MarkNonFinite(const Rows& rows, std::int64_t count, std::int64_t dim
     const char* const row = rows.at(j);
     Vector zeros = hn::Zero(d);
     std::int64_t i = 0;
-    for (; i + kVectorLanes <= dim; i += kVectorLanes) zeros = hn::MulAdd(LoadAny(row + 4 * i), hn::Zero(d), zeros);
+    for (; i + kVectorLanes <= dim; i += kVectorLanes)
+      zeros = hn::MulAdd(LoadAny(row + 4 * i), hn::Zero(d), zeros);
     bool finite = hn::AllTrue(d, hn::Eq(zeros, hn::Zero(d)));
     for (; i < dim; ++i) finite = finite && std::isfinite(load_bits<float>(row, i));
     marks[j] = !finite;

@@ -56,8 +56,9 @@ HWY_INLINE void Exp2(Vector (&x)[kCount]) {
 }
 
 template <int kVectors>
-HWY_INLINE void PanelMaximum(const float* HWY_RESTRICT scores, std::int64_t count, const float* HWY_RESTRICT seen,
-                             const float* HWY_RESTRICT maximum, Vector (&largest)[kVectors]) {
+HWY_INLINE void PanelMaximum(const float* HWY_RESTRICT scores, std::int64_t count,
+                             const float* HWY_RESTRICT seen, const float* HWY_RESTRICT maximum,
+                             Vector (&largest)[kVectors]) {
   const Floats d;
   for (int v = 0; v < kVectors; ++v) {
     largest[v] = hn::Max(hn::Load(d, seen + v * kVectorLanes), hn::Load(d, maximum + v * kVectorLanes));
@@ -72,7 +73,8 @@ HWY_INLINE void PanelMaximum(const float* HWY_RESTRICT scores, std::int64_t coun
 
 // Probabilities of kRows keys, in place of their scores.
 template <int kRows, int kVectors>
-HWY_INLINE void ExpRows(float* HWY_RESTRICT scores, const Vector (&largest)[kVectors], Vector (&total)[kVectors]) {
+HWY_INLINE void ExpRows(float* HWY_RESTRICT scores, const Vector (&largest)[kVectors],
+                        Vector (&total)[kVectors]) {
   const Floats d;
   Vector x[kRows * kVectors];
   for (int i = 0; i < kRows * kVectors; ++i) {
@@ -93,7 +95,8 @@ HWY_INLINE void ExpRows(float* HWY_RESTRICT scores, const Vector (&largest)[kVec
 // and never NaN; a score that is +inf or NaN still makes its own row NaN, as it should.
 template <int kVectors>
 HWY_NOINLINE void PanelSoftmax(float* HWY_RESTRICT scores, std::int64_t count, const float* HWY_RESTRICT seen,
-                               float* HWY_RESTRICT maximum, float* HWY_RESTRICT sum, float* HWY_RESTRICT correction) {
+                               float* HWY_RESTRICT maximum, float* HWY_RESTRICT sum,
+                               float* HWY_RESTRICT correction) {
   const Floats d;
   const Vector lowest = hn::Set(d, std::numeric_limits<float>::lowest());
   Vector largest[kVectors], total[kVectors];
@@ -107,9 +110,11 @@ HWY_NOINLINE void PanelSoftmax(float* HWY_RESTRICT scores, std::int64_t count, c
     hn::Store(factor[0], d, correction + v * kVectorLanes);
     total[v] = hn::Zero(d);
   }
-  constexpr int kRows = kVectors < kPanelVectors ? kPanelVectors / kVectors : 1;  // a panel's width at a time: more would spill
+  constexpr int kRows =
+      kVectors < kPanelVectors ? kPanelVectors / kVectors : 1;  // a panel's width at a time: more would spill
   std::int64_t j = 0;
-  for (; j + kRows <= count; j += kRows) ExpRows<kRows, kVectors>(scores + j * kVectors * kVectorLanes, largest, total);
+  for (; j + kRows <= count; j += kRows)
+    ExpRows<kRows, kVectors>(scores + j * kVectors * kVectorLanes, largest, total);
   for (; j < count; ++j) ExpRows<1, kVectors>(scores + j * kVectors * kVectorLanes, largest, total);
   for (int v = 0; v < kVectors; ++v) {
     float* const place = sum + v * kVectorLanes;

@@ -11,10 +11,10 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/vector_kernel.cpp"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
-
-#include "hwy/highway.h"
 #include "kernels/cpu/vector_kernel.h"
+
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
 
 // The baseline of plain x86-64 has no target of its own in Highway, only an emulation that the reference beats.
 #if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR

@@ -88,7 +88,8 @@ void attend(const Shape& shape, const QueryTile& queries, const KeyRange& keys, 
   Real* const key = q + kLanes * shape.head_dim_qk;
   Real* const value = key + shape.head_dim_qk;
   for (int lane = 0; lane < queries.lanes && !queries.packed; ++lane) {
-    const std::int64_t element = lane_offset(shape, queries.first + lane, queries.row_stride, queries.head_stride);
+    const std::int64_t element =
+        lane_offset(shape, queries.first + lane, queries.row_stride, queries.head_stride);
     load_reals(element_at(queries.q, element, shape.dtype), shape.dtype, shape.head_dim_qk,
                q + lane * shape.head_dim_qk);
   }
@@ -128,8 +129,15 @@ void finalize(const Shape& shape, const OutputTile& out, const void* state) {
 
 template <typename Real>
 constexpr Kernel make_kernel(const char* name) {
-  return {name,           kLanes,         kKeysPerTask,     &refuse_nothing_legal, &state_bytes<Real>,
-          &scratch_bytes<Real>, &begin<Real>, &attend<Real>, &finalize<Real>};
+  return {name,
+          kLanes,
+          kKeysPerTask,
+          &refuse_nothing_legal,
+          &state_bytes<Real>,
+          &scratch_bytes<Real>,
+          &begin<Real>,
+          &attend<Real>,
+          &finalize<Real>};
 }
 
 constexpr Kernel kFloat = make_kernel<float>("cpu.reference");
