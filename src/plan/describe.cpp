@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string lengths(const Call& call, bool queries) {
+  if (call.sequences.empty()) return "none";
   std::string out;
   for (const Sequence& s : call.sequences) {
     out += (out.empty() ? "" : ",") + std::to_string(queries ? s.q_length : s.k_length);
@@ -80,9 +81,11 @@ std::string describe_text(const Plan& plan, const Call& call) {
     out += " docs=" + lengths(call, true);
     if (lengths(call, true) != lengths(call, false)) out += " docs_k=" + lengths(call, false);
   }
-  if (!call.sequences.empty()) {
-    const Sequence& s = call.sequences[0];
-    if (s.offset != s.k_length - s.q_length) out += fmt::format(" offset={}", s.offset);
+  // An offset is one for all sequences; without one each has its own.
+  for (const Sequence& s : call.sequences) {
+    if (s.offset == s.k_length - s.q_length) continue;
+    out += fmt::format(" offset={}", s.offset);
+    break;
   }
   return out + fmt::format(" ranks={}", plan.world);
 }

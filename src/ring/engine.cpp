@@ -146,6 +146,7 @@ void Engine::rest(Request* adopted, std::uint64_t most_ns) {
 
 bool Engine::wait(Request& request, std::int64_t timeout_ns, bool owned) {
   const std::uint64_t start = now_ns();
+  const std::uint64_t deadline = timeout_ns < 0 ? 0 : start + static_cast<std::uint64_t>(timeout_ns);
   const auto time_left = [&]() -> std::uint64_t {
     if (timeout_ns < 0) return kLongRestNs;
     const std::uint64_t used = now_ns() - start;
@@ -168,7 +169,7 @@ bool Engine::wait(Request& request, std::int64_t timeout_ns, bool owned) {
   std::uint64_t idle_since = 0;
   for (;;) {
     Request* adopted = adopt(&request);
-    const bool worked = Pass(pool_, adopted, &request, false).run();
+    const bool worked = Pass(pool_, adopted, &request, false, deadline).run();
     const bool done = request.ended();
     const std::uint64_t left = time_left();
     if (!done && left > 0 && !worked) {

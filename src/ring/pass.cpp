@@ -90,7 +90,9 @@ void Pass::poll_between_tiles() {
     for (Execution* part = r->parts(); part != nullptr; part = part->next_part)
       agreeing = agreeing || part->agreeing();
   }
-  if (!agreeing && now_ns() - polled_ns_.load(std::memory_order_relaxed) < kPollEveryNs) return;
+  const std::uint64_t now = now_ns();
+  if (deadline_ns_ != 0 && now >= deadline_ns_) leave_.store(true, std::memory_order_relaxed);
+  if (!agreeing && now - polled_ns_.load(std::memory_order_relaxed) < kPollEveryNs) return;
   std::unique_lock lock(poll_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   poll_all();

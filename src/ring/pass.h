@@ -14,11 +14,11 @@ class Request;
 
 class Pass {
  public:
-  // target: whoever is waited for, among the adopted; null = none.
-  Pass(WorkerPool& pool, Request* adopted, const Request* target, bool one_tile)
-      : pool_(pool), adopted_(adopted), target_(target), one_tile_(one_tile) {}
-  // Polls once, then computes until nothing is ready or the target has ended (or one tile per worker).
-  // False: there was nothing to compute.
+  // target: whoever is waited for, among the adopted; null = none. deadline: monotonic ns; 0 = none.
+  Pass(WorkerPool& pool, Request* adopted, const Request* target, bool one_tile, std::uint64_t deadline = 0)
+      : pool_(pool), adopted_(adopted), target_(target), one_tile_(one_tile), deadline_ns_(deadline) {}
+  // Polls once, then computes until nothing is ready, the target has ended or the deadline is over (or one
+  // tile per worker). False: there was nothing to compute.
   bool run();
 
  private:
@@ -33,6 +33,7 @@ class Pass {
   Request* adopted_;
   const Request* target_;
   const bool one_tile_;
+  const std::uint64_t deadline_ns_;
   std::mutex poll_mutex_;
   std::atomic<std::uint64_t> polled_ns_{0};
   std::atomic<std::int32_t> inside_{0};  // bodies that are still drawing

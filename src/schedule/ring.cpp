@@ -1,19 +1,17 @@
-// Ring pass-KV. Why two receive buffers suffice and nobody deadlocks, though a transfer needs both sides at
-// once:
+// Ring pass-KV. Why two receive buffers suffice and nobody deadlocks, though a transfer needs both sides:
 //
-// Let (r, d) be the arrival at rank r of the block of rank r - d, where r needs it. Claim: every (r, d)
-// completes. Proof by induction over d; assume it for all smaller distances, at all ranks.
-//   The sender has the block. Either it is the owner, whose memory (or send buffer, packed before all else) is
-//   always there; or it is rank r - 1, which needs the block too: then (r - 1, d - 1) completes, and sending on
-//   waits for nothing but that arrival.
-//   The receiver has a buffer. Arrivals come in order of distance and take turns with two buffers, so the occupant
-//   before is an arrival (r, e) with e <= d - 2, or there is none. The occupant is gone once it has been attended,
-//   which waits for nothing but (r, e), and has been sent on, which is the arrival (r + 1, e + 1). Both distances
-//   are below d, so both complete.
-// With one buffer e may be d - 1, and sending on is (r + 1, d): all ranks then wait for each other in a
-// circle. Where the transport lends there are no buffers to wait for. A send then ends with the borrower's
-// release, which waits for the borrower's own sends of the block, at larger distances; the last borrower
-// sends to nobody.
+// Let (r, d) be the arrival at rank r of the block of rank r - d, where r needs it. Claim: each completes.
+// Proof by induction over d; assume it for all smaller distances, at all ranks.
+//   The sender has the block. Either it is the owner, whose memory (or send buffer, packed before all else)
+//   is always there; or it is rank r - 1, which needs the block too: then (r - 1, d - 1) completes, and
+//   sending on waits for nothing but that arrival.
+//   The receiver has a buffer. Arrivals come in order of distance and take turns with two buffers, so the
+//   occupant before is an arrival (r, e) with e <= d - 2, or there is none. The occupant is gone once it has
+//   been attended, which waits for nothing but (r, e), and has been sent on, which is the arrival
+//   (r + 1, e + 1). Both distances are below d, so both complete.
+// With one buffer e may be d - 1, and sending on is (r + 1, d): all ranks then wait in a circle.
+// Where the transport lends there are no buffers to wait for. A send then ends with the borrower's release,
+// which waits for the borrower's own sends of the block, at larger distances; the last sends to nobody.
 #include <algorithm>
 
 #include "schedule/schedule.h"

@@ -1,6 +1,6 @@
 // The set of schedules runs to its end, with transfers that need both sides at once (rendezvous). Whether an
-// operation can end depends only on which others have ended, and nothing that has ended ever comes back: so one
-// run to a standstill decides for every timing.
+// operation can end depends only on which others have ended, and nothing that has ended ever comes back: so
+// one run to a standstill decides for every timing.
 #include <utility>
 
 #include "schedule/verify_parts.h"
@@ -55,8 +55,8 @@ class Rehearsal {
   }
   std::size_t returned(std::int32_t to, std::int32_t block) const { return meeting(to, block) + 1; }
 
-  // What a transfer waits for leads to the meeting, and the meeting to the end of both sides. A lending send ends
-  // only with the borrower's release.
+  // What a transfer waits for leads to the meeting, and the meeting to the end of both sides. A lending send
+  // ends only with the borrower's release.
   void add_edges(const Schedule& schedule, std::size_t i) {
     const Operation& op = schedule.operations[i];
     const std::size_t first = first_[static_cast<std::size_t>(schedule.rank)], self = first + i;

@@ -26,13 +26,15 @@ class ApiAllocation : public ::testing::Test {
 
 TEST_F(ApiAllocation, TheCounterCounts) {
   EXPECT_EQ(count([] {
-    void* volatile seen = ::operator new(8);  // a call that no optimiser may drop
-    ::operator delete(seen);
-  }), 1u);
+              void* volatile seen = ::operator new(8);  // a call that no optimiser may drop
+              ::operator delete(seen);
+            }),
+            1u);
 }
 
 TEST_F(ApiAllocation, AWarmForwardOfOneRankAllocatesNothing) {
-  for (const char* line : {"n=64 heads=2 dim=32 mask=causal ranks=1", "n=64 batch=2 heads=4 kv_heads=2 dim=40 dtype=bf16 ranks=1",
+  for (const char* line : {"n=64 heads=2 dim=32 mask=causal ranks=1",
+                           "n=64 batch=2 heads=4 kv_heads=2 dim=40 dtype=bf16 ranks=1",
                            "n=64 dim=32 mask=causal docs=20,30 ranks=1"}) {
     const ProblemLine problem = parse_line(line);
     ReadyRing ring(problem, random_inputs(problem, 1), one_thread());
@@ -44,12 +46,15 @@ TEST_F(ApiAllocation, AWarmForwardOfOneRankAllocatesNothing) {
 }
 
 TEST_F(ApiAllocation, AWarmArrayOfFourRanksAllocatesNothing) {
-  for (const char* line : {"n=64 heads=2 dim=32 mask=causal partition=zigzag ranks=4", "n=64 dim=32 docs=20,30 partition=striped ranks=4"}) {
+  for (const char* line : {"n=64 heads=2 dim=32 mask=causal partition=zigzag ranks=4",
+                           "n=64 dim=32 docs=20,30 partition=striped ranks=4"}) {
     const ProblemLine problem = parse_line(line);
     ReadyRing ring(problem, random_inputs(problem, 1), one_thread());
     std::vector<ringattn_forward_args> args;
     for (int rank = 0; rank < 4; ++rank) args.push_back(ring.tensors(rank).args);
-    const auto forward = [&] { return ringattn_forward_array(4, ring.plans().plans(), args.data(), nullptr); };
+    const auto forward = [&] {
+      return ringattn_forward_array(4, ring.plans().plans(), args.data(), nullptr);
+    };
     for (int warm = 0; warm < 3; ++warm) require_ok(forward(), "warm forward");
     ringattn_status status = RINGATTN_ERR_INTERNAL;
     EXPECT_EQ(count([&] { status = forward(); }), 0u) << line;

@@ -1,7 +1,9 @@
-// Ranks that pass different values: the same error with the same words on all of them; a rank that refuses its own: its
+// Ranks that pass different values: the same error with the same words on all of them; a rank that refuses
+// its own: its
 // own error there, PEER_REFUSED elsewhere; and the comm is as good as before.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -28,20 +30,30 @@ std::vector<Change> changes() {
       {"seq_k", [](auto& d) { d.seq_k = 49; }, {"seq_k: ", " has 48", " has 49"}},
       {"heads", [](auto& d) { d.heads = 8; }, {"heads: ", " has 4", " has 8"}},
       {"kv_heads", [](auto& d) { d.kv_heads = 2; }, {"kv_heads: ", " has 4", " has 2"}},
-      {"head_dim_qk", [](auto& d) { d.head_dim_qk = 17, d.scale = 0.25, d.head_dim_v = 16; }, {"head_dim_qk: ", " has 16", " has 17"}},
+      {"head_dim_qk",
+       [](auto& d) { d.head_dim_qk = 17, d.scale = 0.25, d.head_dim_v = 16; },
+       {"head_dim_qk: ", " has 16", " has 17"}},
       {"head_dim_v", [](auto& d) { d.head_dim_v = 24; }, {"head_dim_v: ", " has 16", " has 24"}},
       {"max_sequences", [](auto& d) { d.max_sequences = 9; }, {"max_sequences: ", " has 2", " has 9"}},
       {"dtype", [](auto& d) { d.dtype = RINGATTN_DTYPE_F16; }, {"dtype: ", " has bf16", " has f16"}},
-      {"dtype_out", [](auto& d) { d.dtype_out = RINGATTN_DTYPE_F32; }, {"dtype_out: ", " has bf16", " has f32"}},
+      {"dtype_out",
+       [](auto& d) { d.dtype_out = RINGATTN_DTYPE_F32; },
+       {"dtype_out: ", " has bf16", " has f32"}},
       {"mask", [](auto& d) { d.mask = RINGATTN_MASK_CAUSAL; }, {"mask: ", " has window:5:3", " has causal"}},
       {"window_left", [](auto& d) { d.window_left = 6; }, {"mask: ", " has window:5:3", " has window:6:3"}},
       {"window_right", [](auto& d) { d.window_right = 4; }, {"mask: ", " has window:5:3", " has window:5:4"}},
       {"accuracy", [](auto& d) { d.accuracy = RINGATTN_ACCURACY_EXACT; }, {"accuracy: ", " has 0", " has 1"}},
       {"scale", [](auto& d) { d.scale = 0.125; }, {"scale: ", " has 0.25", " has 0.125"}},
-      {"partition", [](auto& d) { d.partition = RINGATTN_PARTITION_ZIGZAG, d.stripe = 0; }, {"partition: ", " has striped:2", " has zigzag"}},
+      {"partition",
+       [](auto& d) { d.partition = RINGATTN_PARTITION_ZIGZAG, d.stripe = 0; },
+       {"partition: ", " has striped:2", " has zigzag"}},
       {"stripe", [](auto& d) { d.stripe = 3; }, {"partition: ", " has striped:2", " has striped:3"}},
-      {"query_cut", [](auto& d) { d.scope = RINGATTN_SCOPE_CAPACITY, d.query_cut = RINGATTN_QUERY_CUT_LIKE_KEYS; }, {"query_cut: ", " has by_index", " has like_keys"}},
-      {"scope", [](auto& d) { d.scope = RINGATTN_SCOPE_DOCUMENT; }, {"scope: ", " has call", " has document"}},
+      {"query_cut",
+       [](auto& d) { d.scope = RINGATTN_SCOPE_CAPACITY, d.query_cut = RINGATTN_QUERY_CUT_LIKE_KEYS; },
+       {"query_cut: ", " has by_index", " has like_keys"}},
+      {"scope",
+       [](auto& d) { d.scope = RINGATTN_SCOPE_DOCUMENT; },
+       {"scope: ", " has call", " has document"}},
   };
 }
 
@@ -71,7 +83,8 @@ struct Answers {
   void expect_refusal(int odd, ringattn_status own, const std::string& reason) const {
     for (int rank = 0; rank < static_cast<int>(statuses.size()); ++rank) {
       const auto r = static_cast<std::size_t>(rank);
-      EXPECT_EQ(statuses[r], rank == odd ? own : RINGATTN_ERR_PEER_REFUSED) << "rank " << rank << ": " << messages[r];
+      EXPECT_EQ(statuses[r], rank == odd ? own : RINGATTN_ERR_PEER_REFUSED)
+          << "rank " << rank << ": " << messages[r];
       EXPECT_NE(messages[r].find(reason), std::string::npos) << messages[r];
       if (rank != odd) {
         EXPECT_EQ(messages[r].find("rank " + std::to_string(odd) + " refused"), 0u) << messages[r];
@@ -95,12 +108,15 @@ TEST_P(ApiPlanMismatch, OnThreadsAndAsArrayThenTheRingStillWorks) {
     HostRing ring(context, std::string(kProblem) + " ranks=" + std::to_string(ranks), without_plans());
     std::vector<ringattn_plan_desc> descs(static_cast<std::size_t>(ranks), ring.desc(0));
     GetParam().bend(descs.back());
-    std::vector<ringattn_plan*> plans(descs.size(), reinterpret_cast<ringattn_plan*>(&odd));
+    std::vector<ringattn_plan*> plans(descs.size(), reinterpret_cast<ringattn_plan*>(&ring));
     Answers answers(ranks);
-    run_threads(ranks, [&](int rank) {
-      const auto r = static_cast<std::size_t>(rank);
-      answers.take(rank, ringattn_plan_create(ring.comm(rank), &descs[r], &plans[r]));
-    }, 30, "plan_create with a mismatch");
+    run_threads(
+        ranks,
+        [&](int rank) {
+          const auto r = static_cast<std::size_t>(rank);
+          answers.take(rank, ringattn_plan_create(ring.comm(rank), &descs[r], &plans[r]));
+        },
+        30, "plan_create with a mismatch");
     std::vector<std::string> words = GetParam().words;
     words.push_back("rank 0 has");
     words.push_back("rank " + std::to_string(odd) + " has");
@@ -148,15 +164,20 @@ TEST(ApiMismatch, ARankThatRefusesItsDescription) {
       Answers answers(ranks);
       const auto create = [&](int rank) {
         const auto r = static_cast<std::size_t>(rank);
-        answers.take(rank, ringattn_plan_create(ring.comm(rank), rank == odd && odd == 0 ? nullptr : &descs[r], &plans[r]));
+        answers.take(rank, ringattn_plan_create(ring.comm(rank),
+                                                rank == odd && odd == 0 ? nullptr : &descs[r], &plans[r]));
       };
       run_threads(ranks, create, 30, "a refused description");
-      answers.expect_refusal(odd, RINGATTN_ERR_INVALID_ARGUMENT, odd == 0 ? "plan_desc: NULL" : "head_dim_qk: 1000");
+      answers.expect_refusal(odd, RINGATTN_ERR_INVALID_ARGUMENT,
+                             odd == 0 ? "plan_desc: NULL" : "head_dim_qk: 1000");
       descs[static_cast<std::size_t>(odd)] = ring.desc(0);
-      run_threads(ranks, [&](int rank) {
-        const auto r = static_cast<std::size_t>(rank);
-        answers.take(rank, ringattn_plan_create(ring.comm(rank), &descs[r], &plans[r]));
-      }, 30, "the second try");
+      run_threads(
+          ranks,
+          [&](int rank) {
+            const auto r = static_cast<std::size_t>(rank);
+            answers.take(rank, ringattn_plan_create(ring.comm(rank), &descs[r], &plans[r]));
+          },
+          30, "the second try");
       answers.expect_same(RINGATTN_OK, {});
       for (ringattn_plan* plan : plans) ringattn_plan_destroy(plan);
     }
@@ -174,11 +195,14 @@ struct CallChange {
 };
 
 std::vector<CallChange> call_changes() {
-  static const std::int64_t other_q[] = {0, 7, 17}, other_k[] = {0, 10, 22}, three[] = {0, 8, 17, 20}, three_k[] = {0, 10, 21, 24};
+  static const std::int64_t other_q[] = {0, 7, 17}, other_k[] = {0, 10, 22}, three[] = {0, 8, 17, 20},
+                            three_k[] = {0, 10, 21, 24};
   return {
       {"cu_q", [](auto& c) { c.cu_q = other_q; }, {"call.cu_q[1]: ", " has 8", " has 7"}},
       {"cu_k", [](auto& c) { c.cu_k = other_k; }, {"call.cu_k[2]: ", " has 21", " has 22"}},
-      {"sequences", [](auto& c) { c.sequences = 3, c.cu_q = three, c.cu_k = three_k; }, {"call.sequences: ", " has 2", " has 3"}},
+      {"sequences",
+       [](auto& c) { c.sequences = 3, c.cu_q = three, c.cu_k = three_k; },
+       {"call.sequences: ", " has 2", " has 3"}},
       {"query_offset",
        [](auto& c) { c.flags |= RINGATTN_CALL_QUERY_OFFSET, c.query_offset = 1; },
        {"call.query_offset (sequence 0): ", " has 2", " has 1"}},
@@ -189,7 +213,8 @@ std::vector<CallChange> call_changes() {
 void expect_untouched(HostRing& ring) {
   for (int rank = 0; rank < ring.ranks(); ++rank) {
     for (const HostTensor* out : {&ring.tensors(rank).o, &ring.tensors(rank).lse}) {
-      for (const float value : out->to_floats()) ASSERT_TRUE(std::isnan(value)) << "an output of rank " << rank << " was written";
+      for (const float value : out->to_floats())
+        ASSERT_TRUE(std::isnan(value)) << "an output of rank " << rank << " was written";
     }
   }
 }
@@ -203,7 +228,8 @@ TEST(ApiMismatch, ForwardNamesEveryValueOfACall) {
       change.bend(odd);
       ring.tensors(ranks - 1).args.call = &odd;
       Answers answers(ranks);
-      run_threads(ranks, [&](int rank) { answers.take(rank, ring.forward(rank)); }, 30, "forward with a mismatch");
+      run_threads(
+          ranks, [&](int rank) { answers.take(rank, ring.forward(rank)); }, 30, "forward with a mismatch");
       std::vector<std::string> words = change.words;
       words.push_back("rank " + std::to_string(ranks - 1) + " has");
       answers.expect_same(kMismatch, words);
@@ -211,7 +237,8 @@ TEST(ApiMismatch, ForwardNamesEveryValueOfACall) {
       EXPECT_EQ(answers.messages[0], ringattn_last_error());
       expect_untouched(ring);
       ring.tensors(ranks - 1).args.call = ring.call();
-      for (const ringattn_status status : ring.forward_on_threads()) EXPECT_EQ(status, RINGATTN_OK) << change.name;
+      for (const ringattn_status status : ring.forward_on_threads())
+        EXPECT_EQ(status, RINGATTN_OK) << change.name;
       EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
     }
   }
@@ -237,10 +264,13 @@ TEST(ApiMismatch, DifferentPlansOfOneCommAreNamed) {
   ringattn_plan* second[2];
   ASSERT_EQ(ringattn_plan_create_array(2, comms, descs, second), RINGATTN_OK);
   Answers answers(2);
-  run_threads(2, [&](int rank) {
-    ringattn_plan* plan = rank == 0 ? ring.plan(0) : second[1];
-    answers.take(rank, ringattn_forward(plan, &ring.tensors(rank).args, nullptr));
-  }, 30, "two plans");
+  run_threads(
+      2,
+      [&](int rank) {
+        ringattn_plan* plan = rank == 0 ? ring.plan(0) : second[1];
+        answers.take(rank, ringattn_forward(plan, &ring.tensors(rank).args, nullptr));
+      },
+      30, "two plans");
   answers.expect_same(kMismatch, {"plan (by order of creation)", "rank 0 has 1", "rank 1 has 2"});
   for (ringattn_plan* plan : second) ringattn_plan_destroy(plan);
 }
@@ -252,12 +282,15 @@ TEST(ApiMismatch, ARankThatRefusesItsArguments) {
       HostRing ring(context, kCalls + std::to_string(ranks));
       ring.tensors(odd).q_view.dtype = RINGATTN_DTYPE_F16;
       Answers answers(ranks);
-      run_threads(ranks, [&](int rank) {
-        ringattn_request* request = reinterpret_cast<ringattn_request*>(&ring);
-        const bool asynchronous = rank == odd;  // its error comes from the call itself
-        answers.take(rank, ring.forward(rank, asynchronous ? &request : nullptr));
-        if (asynchronous) EXPECT_EQ(request, nullptr);
-      }, 30, "a refused forward");
+      run_threads(
+          ranks,
+          [&](int rank) {
+            ringattn_request* request = reinterpret_cast<ringattn_request*>(&ring);
+            const bool asynchronous = rank == odd;  // its error comes from the call itself
+            answers.take(rank, ring.forward(rank, asynchronous ? &request : nullptr));
+            EXPECT_EQ(request == nullptr, asynchronous);
+          },
+          30, "a refused forward");
       answers.expect_refusal(odd, RINGATTN_ERR_INVALID_ARGUMENT, "q.dtype: 2");
       EXPECT_EQ(ring.forward_all(), RINGATTN_ERR_INVALID_ARGUMENT);
       EXPECT_NE(std::string(ringattn_last_error()).find("rank " + std::to_string(odd)), std::string::npos);
@@ -273,10 +306,12 @@ TEST(ApiMismatch, AllRanksRefuseEachSaysItsOwn) {
   HostRing ring(context, "n=24 dim=8 ranks=3");
   for (int rank = 0; rank < 3; ++rank) ring.tensors(rank).args.flags = 1u << rank;
   Answers answers(3);
-  run_threads(3, [&](int rank) { answers.take(rank, ring.forward(rank)); }, 30, "all refuse");
+  run_threads(
+      3, [&](int rank) { answers.take(rank, ring.forward(rank)); }, 30, "all refuse");
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(answers.statuses[static_cast<std::size_t>(rank)], RINGATTN_ERR_INVALID_ARGUMENT);
-    EXPECT_NE(answers.messages[static_cast<std::size_t>(rank)].find("flags: " + std::to_string(1 << rank)), std::string::npos);
+    EXPECT_NE(answers.messages[static_cast<std::size_t>(rank)].find("flags: " + std::to_string(1 << rank)),
+              std::string::npos);
   }
   for (int rank = 0; rank < 3; ++rank) ring.tensors(rank).args.flags = 0;
   for (const ringattn_status status : ring.forward_on_threads()) EXPECT_EQ(status, RINGATTN_OK);
@@ -288,9 +323,13 @@ TEST(ApiMismatch, PlanCreateOnOneRankWhileAnotherCallsForward) {
     HostRing ring(context, "n=24 dim=8 ranks=" + std::to_string(ranks));
     ringattn_plan* plan = nullptr;
     Answers answers(ranks);
-    run_threads(ranks, [&](int rank) {
-      answers.take(rank, rank == 1 ? ringattn_plan_create(ring.comm(1), &ring.desc(1), &plan) : ring.forward(rank));
-    }, 30, "different collective calls");
+    run_threads(
+        ranks,
+        [&](int rank) {
+          answers.take(rank, rank == 1 ? ringattn_plan_create(ring.comm(1), &ring.desc(1), &plan)
+                                       : ring.forward(rank));
+        },
+        30, "different collective calls");
     answers.expect_same(kMismatch, {"collective call", "rank 0 has forward", "rank 1 has plan_create"});
     EXPECT_EQ(plan, nullptr);
     for (const ringattn_status status : ring.forward_on_threads()) EXPECT_EQ(status, RINGATTN_OK);

@@ -21,7 +21,8 @@ namespace {
 
 TEST(BaseDigest, IsTheSameEverywhereForEver) {
   EXPECT_EQ(Digest().add(1).value(), Digest().add(1).value());
-  // FNV-1a of no byte at all, and of eight zero bytes, through the final mix: fixed, as ranks may be of other machines.
+  // FNV-1a of no byte at all, and of eight zero bytes, through the final mix: fixed, as ranks may be of other
+  // machines.
   const auto mixed = [](std::uint64_t x) {
     x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
     return x ^ (x >> 29);
@@ -125,7 +126,8 @@ TEST(BaseLog, TheEnvironmentSetsTheLevelOfStandardError) {
     if (level > 0) {
       testing::internal::CaptureStderr();
       log.write(level, "something");
-      EXPECT_EQ(testing::internal::GetCapturedStderr(), std::string("ringattn ") + names[level] + ": something\n");
+      EXPECT_EQ(testing::internal::GetCapturedStderr(),
+                std::string("ringattn ") + names[level] + ": something\n");
     }
   }
 }
@@ -143,7 +145,8 @@ TEST(BaseLog, AnUnknownLevelIsRefusedAndNoContextIsMade) {
     Log log;
     const Status status = Log::from_environment(log);
     EXPECT_EQ(status.code(), RINGATTN_ERR_INVALID_ARGUMENT) << bad;
-    EXPECT_NE(status.message().find(std::string("RINGATTN_LOG: \"") + bad + "\""), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find(std::string("RINGATTN_LOG: \"") + bad + "\""), std::string::npos)
+        << status.message();
     ringattn_context* context = nullptr;
     EXPECT_EQ(ringattn_context_create(nullptr, &context), RINGATTN_ERR_INVALID_ARGUMENT);
     EXPECT_EQ(context, nullptr);

@@ -68,22 +68,28 @@ TEST(BaseWorkerPool, ZeroIsOneThreadPerCore) {
 TEST(BaseWorkerPool, OneThreadIsTheCallersAlone) {
   const auto pool = own_pool(1);
   std::set<std::thread::id> threads;
-  pool->run(20, [](void* arg, std::int32_t, std::int32_t) {
-    static_cast<std::set<std::thread::id>*>(arg)->insert(std::this_thread::get_id());
-  }, &threads);
+  pool->run(
+      20,
+      [](void* arg, std::int32_t, std::int32_t) {
+        static_cast<std::set<std::thread::id>*>(arg)->insert(std::this_thread::get_id());
+      },
+      &threads);
   EXPECT_EQ(threads, std::set<std::thread::id>{std::this_thread::get_id()});
 }
 
 TEST(BaseWorkerPool, SeveralCallersAtTheSameTime) {
   const auto pool = own_pool(3);
   // Worker numbers are apart within one loop; each caller brings a check of its own.
-  support::run_threads(4, [&](int) {
-    for (int round = 0; round < 20; ++round) {
-      Check check(17, 3);
-      pool->run(17, Check::body, &check);
-      for (const auto& count : check.times) ASSERT_EQ(count.load(), 1);
-    }
-  }, 60, "callers of one pool");
+  support::run_threads(
+      4,
+      [&](int) {
+        for (int round = 0; round < 20; ++round) {
+          Check check(17, 3);
+          pool->run(17, Check::body, &check);
+          for (const auto& count : check.times) ASSERT_EQ(count.load(), 1);
+        }
+      },
+      60, "callers of one pool");
 }
 
 TEST(LocalWorkerPool, TheHostsLoopIsUsed) {

@@ -37,7 +37,8 @@ void drive(std::vector<std::unique_ptr<Comm>>& comms, std::vector<std::unique_pt
 }
 
 // Whether each rank found its digests equal.
-std::vector<bool> compare(std::vector<std::unique_ptr<Comm>>& comms, const std::vector<std::uint64_t>& digests) {
+std::vector<bool> compare(std::vector<std::unique_ptr<Comm>>& comms,
+                          const std::vector<std::uint64_t>& digests) {
   std::vector<std::unique_ptr<DigestExchange>> exchanges;
   for (std::size_t rank = 0; rank < comms.size(); ++rank) {
     exchanges.push_back(std::make_unique<DigestExchange>(*comms[rank]));
@@ -77,7 +78,8 @@ TEST_P(RingExchange, RecordsOfEverySizeReachEveryRank) {
   auto comms = ring_of(world);
   const auto record_of = [&](int rank) {
     if (rank % 3 == 0) return std::string();
-    return std::string(static_cast<std::size_t>(rank % 3 == 1 ? rank : 100'000 / rank), static_cast<char>('a' + rank % 26));
+    return std::string(static_cast<std::size_t>(rank % 3 == 1 ? rank : 100'000 / rank),
+                       static_cast<char>('a' + rank % 26));
   };
   std::vector<std::unique_ptr<RecordExchange>> exchanges;
   for (int rank = 0; rank < world; ++rank) {
@@ -98,20 +100,23 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RingExchange, ::testing::Values(1, 2, 3, 5, 15,
 // One thread a rank, blocking waits, many calls in a row, one rank ahead of another by chance.
 void exchange_on_threads(std::int32_t world, int calls) {
   auto comms = ring_of(world);
-  support::run_threads(world, [&](int rank) {
-    Comm& comm = *comms[static_cast<std::size_t>(rank)];
-    DigestExchange exchange(comm);
-    for (int call = 0; call < calls; ++call) {
-      const bool differs = call % 3 == 2;
-      const bool odd = differs && rank == call % world;
-      exchange.start(comm.enter("test"), odd ? 5 : 9);
-      for (bool done = false; !done || comm.pending() != 0;) {
-        if (comm.poll() == 0) comm.wait(kRestNs);
-        if (!done) done = exchange.step();
-      }
-      ASSERT_EQ(exchange.equal(), !differs) << "rank " << rank << ", call " << call;
-    }
-  }, 60, "digests on threads");
+  support::run_threads(
+      world,
+      [&](int rank) {
+        Comm& comm = *comms[static_cast<std::size_t>(rank)];
+        DigestExchange exchange(comm);
+        for (int call = 0; call < calls; ++call) {
+          const bool differs = call % 3 == 2;
+          const bool odd = differs && rank == call % world;
+          exchange.start(comm.enter("test"), odd ? 5 : 9);
+          for (bool done = false; !done || comm.pending() != 0;) {
+            if (comm.poll() == 0) comm.wait(kRestNs);
+            if (!done) done = exchange.step();
+          }
+          ASSERT_EQ(exchange.equal(), !differs) << "rank " << rank << ", call " << call;
+        }
+      },
+      60, "digests on threads");
 }
 
 TEST(RingExchangeThreads, Two) { exchange_on_threads(2, 300); }

@@ -30,7 +30,8 @@ class RingWatch : public ::testing::Test {
   }
   Comm& comm(int rank) { return *comms_[static_cast<std::size_t>(rank)]; }
 
-  // Rank 0 waits for `peer` and watches it, `meanwhile` runs every 5 ms, until the comm dies or the time is over.
+  // Rank 0 waits for `peer` and watches it, `meanwhile` runs every 5 ms, until the comm dies or the time is
+  // over.
   Status watch_for(std::int64_t limit_ms, int peer, const std::function<void()>& meanwhile) {
     const support::Watchdog watchdog("a watch", 60);
     const auto start = Clock::now();
@@ -77,7 +78,8 @@ TEST_F(RingWatch, ARankThatStopsIsNamed) {
 TEST_F(RingWatch, ARankThatNeverEntersHasTheArrivalTimeout) {
   open(2, 10, 150);
   comm(0).enter("test");
-  expect_timeout(watch_for(20'000, 1, [] {}), "rank 1 did not enter collective call 1 (test) within 150 ms", 150);
+  expect_timeout(watch_for(20'000, 1, [] {}), "rank 1 did not enter collective call 1 (test) within 150 ms",
+                 150);
 }
 
 TEST_F(RingWatch, EnteringLateIsNotLost) {

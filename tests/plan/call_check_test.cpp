@@ -1,4 +1,5 @@
-// The values of one call: every bad one is refused by name; good ones become sequences with places and offsets.
+// The values of one call: every bad one is refused by name; good ones become sequences with places and
+// offsets.
 #include "plan/call_check.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,8 @@ Problem problem_of(std::int64_t batch, std::int64_t seq_q, std::int64_t seq_k, s
   return problem;
 }
 
-ringattn_call call_of(const std::vector<std::int64_t>& cu_q, const std::vector<std::int64_t>* cu_k = nullptr) {
+ringattn_call call_of(const std::vector<std::int64_t>& cu_q,
+                      const std::vector<std::int64_t>* cu_k = nullptr) {
   ringattn_call call = RINGATTN_STRUCT(ringattn_call);
   call.flags = RINGATTN_CALL_SEQUENCES;
   call.sequences = static_cast<std::int64_t>(cu_q.size()) - 1;
@@ -29,7 +31,8 @@ ringattn_call call_of(const std::vector<std::int64_t>& cu_q, const std::vector<s
   return call;
 }
 
-void expect_refusal(const Problem& problem, const ringattn_call& call, const std::vector<std::string>& words) {
+void expect_refusal(const Problem& problem, const ringattn_call& call,
+                    const std::vector<std::string>& words) {
   Call out;
   const Status status = check_call(problem, &call, out);
   EXPECT_EQ(status.code(), RINGATTN_ERR_INVALID_ARGUMENT) << words[0];
@@ -72,8 +75,8 @@ TEST(PlanCall, KeysThatFollowTheQueriesMustFitTheirOwnAxis) {
 TEST(PlanCall, OffsetsBeyondReasonAreRefused) {
   ringattn_call call = RINGATTN_STRUCT(ringattn_call);
   call.flags = RINGATTN_CALL_QUERY_OFFSET;
-  for (const std::int64_t offset : {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min(),
-                                    (std::int64_t{1} << 48) + 1}) {
+  for (const std::int64_t offset : {std::numeric_limits<std::int64_t>::max(),
+                                    std::numeric_limits<std::int64_t>::min(), (std::int64_t{1} << 48) + 1}) {
     call.query_offset = offset;
     expect_refusal(problem_of(1, 4, 4, 1), call, {"call.query_offset: " + std::to_string(offset)});
   }

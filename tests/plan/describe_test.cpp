@@ -17,7 +17,8 @@ class PlanDescribe : public ::testing::Test {
     const ProblemPlan values(problem);
     const ringattn_facts facts = values.facts(true);
     ringattn_plan* plan = nullptr;
-    require_ok(ringattn_plan_preview(context_.get(), &values.desc(rank), rank, problem.ranks, &facts, &plan), "preview");
+    require_ok(ringattn_plan_preview(context_.get(), &values.desc(rank), rank, problem.ranks, &facts, &plan),
+               "preview");
     std::uint64_t needed = 0;
     EXPECT_EQ(ringattn_plan_describe(plan, values.call(), format, nullptr, 0, &needed), RINGATTN_OK);
     std::string text(needed, '?');
@@ -41,7 +42,8 @@ class PlanDescribe : public ::testing::Test {
       problem.query_cut = same ? RINGATTN_QUERY_CUT_LIKE_KEYS : RINGATTN_QUERY_CUT_BY_INDEX;
     }
     if (problem.docs) {
-      problem.max_docs = std::max({problem.max_docs, problem.batch, static_cast<std::int64_t>(problem.docs->size())});
+      problem.max_docs =
+          std::max({problem.max_docs, problem.batch, static_cast<std::int64_t>(problem.docs->size())});
     }
     problem.max_docs = std::max(problem.max_docs, problem.batch);
     if (problem.max_docs <= 1) problem.max_docs = 0;
@@ -55,11 +57,13 @@ TEST_F(PlanDescribe, TextIsALineThatMeansTheSameProblem) {
   for (const char* line :
        {"n=64 dim=16 ranks=1", "q=10 k=300 batch=2 heads=6 kv_heads=2 dim=24 dim_v=8 dtype=bf16 ranks=3",
         "n=100 dtype=f16 dtype_out=f32 mask=causal partition=zigzag ranks=4 accuracy=exact",
-        "n=100 mask=causal,window:7 partition=striped:4 ranks=4", "n=100 mask=window:3:9 partition=striped ranks=2",
-        "n=100 mask=window:*:9 ranks=2", "n=100 mask=window:0:* ranks=2", "n=90 scale=0.3 scope=call ranks=2",
+        "n=100 mask=causal,window:7 partition=striped:4 ranks=4",
+        "n=100 mask=window:3:9 partition=striped ranks=2", "n=100 mask=window:*:9 ranks=2",
+        "n=100 mask=window:0:* ranks=2", "n=90 scale=0.3 scope=call ranks=2",
         "n=90 scale=1e-20 scope=document docs=30,1,7 ranks=2", "n=90 query_cut=by_index ranks=5",
         "n=90 batch=2 docs=30,90 docs_k=90,0 ranks=2", "q=7 k=90 mask=causal offset=-3 ranks=2",
-        "q=30 k=90 docs=3,4 docs_k=5,50 mask=causal offset=2 ranks=2 max_docs=9", "n=0 ranks=3", "n=50 docs=none ranks=2"}) {
+        "q=30 k=90 docs=3,4 docs_k=5,50 mask=causal offset=2 ranks=2 max_docs=9", "n=0 ranks=3",
+        "n=50 docs=none ranks=2"}) {
     const ProblemLine problem = parse_line(line);
     const std::string text = describe(problem, RINGATTN_DESCRIBE_TEXT);
     ProblemLine again;
@@ -76,19 +80,23 @@ TEST_F(PlanDescribe, TooLittleRoomWritesNothing) {
   std::uint64_t needed = 0;
   char text[8] = "before";
   for (const std::int32_t format : {RINGATTN_DESCRIBE_TEXT, RINGATTN_DESCRIBE_JSON}) {
-    EXPECT_EQ(ringattn_plan_describe(ring.plan(0), nullptr, format, text, sizeof text, &needed), RINGATTN_ERR_INVALID_ARGUMENT);
+    EXPECT_EQ(ringattn_plan_describe(ring.plan(0), nullptr, format, text, sizeof text, &needed),
+              RINGATTN_ERR_INVALID_ARGUMENT);
     EXPECT_GT(needed, sizeof text);
     EXPECT_STREQ(text, "before");
     std::string exact(needed, '?');
-    EXPECT_EQ(ringattn_plan_describe(ring.plan(0), nullptr, format, exact.data(), needed - 1, nullptr), RINGATTN_ERR_INVALID_ARGUMENT);
+    EXPECT_EQ(ringattn_plan_describe(ring.plan(0), nullptr, format, exact.data(), needed - 1, nullptr),
+              RINGATTN_ERR_INVALID_ARGUMENT);
     EXPECT_EQ(exact, std::string(needed, '?'));
-    EXPECT_EQ(ringattn_plan_describe(ring.plan(0), nullptr, format, exact.data(), needed, nullptr), RINGATTN_OK);
+    EXPECT_EQ(ringattn_plan_describe(ring.plan(0), nullptr, format, exact.data(), needed, nullptr),
+              RINGATTN_OK);
   }
 }
 
 TEST_F(PlanDescribe, JsonHasEveryRanksOperationsInOrder) {
-  for (const char* line : {"n=64 dim=16 mask=causal partition=zigzag ranks=4", "n=64 dim=16 mask=causal,window:3 ranks=5",
-                           "n=10 dim=8 heads=4 kv_heads=2 dtype=bf16 ranks=1", "n=0 dim=8 ranks=3"}) {
+  for (const char* line :
+       {"n=64 dim=16 mask=causal partition=zigzag ranks=4", "n=64 dim=16 mask=causal,window:3 ranks=5",
+        "n=10 dim=8 heads=4 kv_heads=2 dtype=bf16 ranks=1", "n=0 dim=8 ranks=3"}) {
     const ProblemLine problem = parse_line(line);
     const auto json = nlohmann::json::parse(describe(problem, RINGATTN_DESCRIBE_JSON));
     EXPECT_EQ(json["problem"], describe(problem, RINGATTN_DESCRIBE_TEXT));

@@ -21,9 +21,12 @@ class PlanFigures : public ::testing::Test {
     std::vector<ringattn_plan_info> out;
     for (int rank = 0; rank < problem.ranks; ++rank) {
       ringattn_plan* plan = nullptr;
-      require_ok(ringattn_plan_preview(context_.get(), &values.desc(rank), rank, problem.ranks, &facts, &plan), "preview");
+      require_ok(
+          ringattn_plan_preview(context_.get(), &values.desc(rank), rank, problem.ranks, &facts, &plan),
+          "preview");
       out.push_back(RINGATTN_STRUCT(ringattn_plan_info));
-      EXPECT_EQ(ringattn_plan_get_info(plan, values.call(), &out.back()), RINGATTN_OK) << ringattn_last_error();
+      EXPECT_EQ(ringattn_plan_get_info(plan, values.call(), &out.back()), RINGATTN_OK)
+          << ringattn_last_error();
       ringattn_plan_destroy(plan);
     }
     return out;
@@ -34,7 +37,8 @@ class PlanFigures : public ::testing::Test {
 
 TEST_F(PlanFigures, FullAttentionMovesEveryBlockPMinusOneTimes) {
   for (const int ranks : {1, 2, 4, 8}) {
-    const auto all = infos("n=64 batch=2 heads=6 kv_heads=2 dim=16 dim_v=8 dtype=bf16 ranks=" + std::to_string(ranks), true);
+    const auto all = infos(
+        "n=64 batch=2 heads=6 kv_heads=2 dim=16 dim_v=8 dtype=bf16 ranks=" + std::to_string(ranks), true);
     for (const ringattn_plan_info& info : all) {
       EXPECT_EQ(info.steps, ranks);
       EXPECT_EQ(info.local_q, 64 / ranks);
@@ -43,7 +47,8 @@ TEST_F(PlanFigures, FullAttentionMovesEveryBlockPMinusOneTimes) {
       EXPECT_EQ(info.pairs_max, info.pairs);
       EXPECT_EQ(info.pairs_mean, info.pairs);
       EXPECT_EQ(info.flops, 2 * (16 + 8) * info.pairs);
-      const std::uint64_t block = 2u * 2 * 64 / static_cast<unsigned>(ranks) * (16 + 8) * 2;  // batch, kv heads, rows, dims, bytes
+      const std::uint64_t block =
+          2u * 2 * 64 / static_cast<unsigned>(ranks) * (16 + 8) * 2;  // batch, kv heads, rows, dims, bytes
       EXPECT_EQ(info.bytes_sent, block * static_cast<unsigned>(ranks - 1));
       EXPECT_EQ(info.bytes_received, info.bytes_sent);
       // Each of P equal steps hides one block.
@@ -85,7 +90,8 @@ TEST_F(PlanFigures, CausalStripedAndZigzagBalanceWithinOneRowOfEachStretch) {
     for (const int n : {257, 1000, 1001}) {
       for (const int ranks : {2, 3, 5, 8}) {
         const auto all = infos("n=" + std::to_string(n) + " dim=8 mask=causal partition=" + partition +
-                                   " ranks=" + std::to_string(ranks), true);
+                                   " ranks=" + std::to_string(ranks),
+                               true);
         double least = all[0].pairs, most = all[0].pairs;
         for (const auto& info : all) least = std::min(least, info.pairs), most = std::max(most, info.pairs);
         EXPECT_LE(most - least, 2.0 * n) << partition << " n=" << n << " ranks=" << ranks;
@@ -96,11 +102,13 @@ TEST_F(PlanFigures, CausalStripedAndZigzagBalanceWithinOneRowOfEachStretch) {
 }
 
 TEST_F(PlanFigures, PairsOfAllRanksAreThoseOfTheDefinition) {
-  for (const char* line :
-       {"n=61 heads=2 dim=8 mask=causal,window:9 partition=striped:3 ranks=4", "n=61 dim=8 mask=window:5:2 partition=zigzag ranks=5",
-        "q=20 k=50 dim=8 mask=causal docs=7,0,9 docs_k=20,3,20 ranks=3", "n=50 batch=3 heads=2 dim=8 mask=causal docs=50,0,13 ranks=4",
-        "n=40 dim=8 mask=causal docs=11,8 scope=document ranks=3", "q=9 k=40 dim=8 mask=causal offset=-4 ranks=2",
-        "n=70 dim=8 mask=causal partition=explicit:random ranks=4 seed=3"}) {
+  for (const char* line : {"n=61 heads=2 dim=8 mask=causal,window:9 partition=striped:3 ranks=4",
+                           "n=61 dim=8 mask=window:5:2 partition=zigzag ranks=5",
+                           "q=20 k=50 dim=8 mask=causal docs=7,0,9 docs_k=20,3,20 ranks=3",
+                           "n=50 batch=3 heads=2 dim=8 mask=causal docs=50,0,13 ranks=4",
+                           "n=40 dim=8 mask=causal docs=11,8 scope=document ranks=3",
+                           "q=9 k=40 dim=8 mask=causal offset=-4 ranks=2",
+                           "n=70 dim=8 mask=causal partition=explicit:random ranks=4 seed=3"}) {
     const ProblemLine problem = parse_line(line);
     double sum = 0;
     const auto all = infos(line, true);
@@ -125,8 +133,9 @@ TEST_F(PlanFigures, HopsThatNobodyNeedsAreNotSent) {
 }
 
 TEST_F(PlanFigures, SentIsReceived) {
-  for (const char* line : {"n=61 dim=8 mask=causal partition=zigzag ranks=5", "n=61 dim=8 mask=window:9:3 ranks=7",
-                           "n=3 dim=8 ranks=6", "n=61 dim=8 docs=20,20,9 partition=striped ranks=4"}) {
+  for (const char* line :
+       {"n=61 dim=8 mask=causal partition=zigzag ranks=5", "n=61 dim=8 mask=window:9:3 ranks=7",
+        "n=3 dim=8 ranks=6", "n=61 dim=8 docs=20,20,9 partition=striped ranks=4"}) {
     for (const bool lends : {true, false}) {
       std::uint64_t sent = 0, received = 0;
       for (const auto& info : infos(line, lends)) sent += info.bytes_sent, received += info.bytes_received;
@@ -138,13 +147,15 @@ TEST_F(PlanFigures, SentIsReceived) {
 TEST_F(PlanFigures, LendingWorkspaceDependsOnTheShardAloneAndCopyingTakesBlocksMore) {
   std::uint64_t lent = 0;
   for (int ranks = 2; ranks <= 8; ++ranks) {
-    const std::string line = "n=" + std::to_string(128 * ranks) + " heads=2 dim=32 mask=causal ranks=" + std::to_string(ranks);
+    const std::string line =
+        "n=" + std::to_string(128 * ranks) + " heads=2 dim=32 mask=causal ranks=" + std::to_string(ranks);
     const auto lends = infos(line, true), copies = infos(line, false);
     if (ranks == 2) lent = lends[0].workspace_bytes;
     for (const auto& info : lends) EXPECT_EQ(info.workspace_bytes, lent) << "ranks " << ranks;
     for (const auto& info : copies) {
       EXPECT_GE(info.workspace_bytes, lent + 2u * 128 * 2 * 64 * 4) << "two K/V blocks";
-      EXPECT_LE(info.workspace_bytes, lent + 3u * 128 * 2 * 64 * 4 + 1024) << "two K/V blocks and the packed own one";
+      EXPECT_LE(info.workspace_bytes, lent + 3u * 128 * 2 * 64 * 4 + 1024)
+          << "two K/V blocks and the packed own one";
     }
     EXPECT_EQ(lends[0].workspace_alignment, 64u);
   }

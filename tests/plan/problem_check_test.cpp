@@ -1,4 +1,5 @@
-// Every field of a description: its bad values are refused with field, value and what was expected; its good ones are
+// Every field of a description: its bad values are refused with field, value and what was expected; its good
+// ones are
 // taken with all defaults filled in.
 #include "plan/problem_check.h"
 
@@ -42,7 +43,9 @@ std::vector<Bad> bad_sizes() {
       {"seq_q_negative", [](auto& d) { d.seq_q = -3; }, {"seq_q: -3", "0.."}},
       {"seq_q_huge", [](auto& d) { d.seq_q = kTooLong; }, {"seq_q: 281474976710657"}},
       {"seq_k_negative", [](auto& d) { d.seq_k = -3; }, {"seq_k: -3", "0.."}},
-      {"seq_k_least", [](auto& d) { d.seq_k = std::numeric_limits<std::int64_t>::min(); }, {"seq_k: -9223372036854775808"}},
+      {"seq_k_least",
+       [](auto& d) { d.seq_k = std::numeric_limits<std::int64_t>::min(); },
+       {"seq_k: -9223372036854775808"}},
       {"heads_zero", [](auto& d) { d.heads = 0; }, {"heads: 0", "1.."}},
       {"kv_heads_negative", [](auto& d) { d.kv_heads = -1; }, {"kv_heads: -1", "0.."}},
       {"kv_heads_no_divisor", [](auto& d) { d.kv_heads = 3; }, {"kv_heads: 3", "divisor of heads (4)"}},
@@ -52,8 +55,12 @@ std::vector<Bad> bad_sizes() {
       {"dim_v_negative", [](auto& d) { d.head_dim_v = -1; }, {"head_dim_v: -1", "0..576"}},
       {"dim_v_huge", [](auto& d) { d.head_dim_v = 577; }, {"head_dim_v: 577", "0..576"}},
       {"max_sequences_negative", [](auto& d) { d.max_sequences = -1; }, {"max_sequences: -1", "0.."}},
-      {"max_sequences_below_batch", [](auto& d) { d.batch = 3, d.max_sequences = 2; }, {"max_sequences: 2", "batch (3)"}},
-      {"product_overflows", [](auto& d) { d.batch = d.heads = std::int64_t{1} << 40; }, {"1099511627776", "overflow"}},
+      {"max_sequences_below_batch",
+       [](auto& d) { d.batch = 3, d.max_sequences = 2; },
+       {"max_sequences: 2", "batch (3)"}},
+      {"product_overflows",
+       [](auto& d) { d.batch = d.heads = std::int64_t{1} << 40; },
+       {"1099511627776", "overflow"}},
       {"product_just_overflows",
        [](auto& d) { d.seq_q = d.seq_k = std::int64_t{1} << 48, d.heads = 1 << 8, d.head_dim_qk = 16; },
        {"overflow"}},
@@ -98,8 +105,9 @@ void make_explicit(ringattn_plan_desc& d) {
 }
 
 std::vector<Bad> bad_partitions() {
-  static const ringattn_run negative{-1, 4, 1}, past_end{60, 5, 1}, strided_past_end{0, 33, 2}, backwards{10, 2, -1},
-      overflow{1, 3, std::numeric_limits<std::int64_t>::max()}, long_run{0, std::numeric_limits<std::int64_t>::max(), 1};
+  static const ringattn_run negative{-1, 4, 1}, past_end{60, 5, 1}, strided_past_end{0, 33, 2},
+      backwards{10, 2, -1}, overflow{1, 3, std::numeric_limits<std::int64_t>::max()},
+      long_run{0, std::numeric_limits<std::int64_t>::max(), 1};
   const auto with = [](const ringattn_run& run) {
     return [&run](ringattn_plan_desc& d) { make_explicit(d), d.runs_k = &run, d.runs_k_count = 1; };
   };
@@ -116,7 +124,9 @@ std::vector<Bad> bad_partitions() {
        [](auto& d) { d.query_cut = RINGATTN_QUERY_CUT_LIKE_KEYS, d.scope = RINGATTN_SCOPE_CALL; },
        {"query_cut: LIKE_KEYS", "CAPACITY"}},
       {"runs_without_explicit", [](auto& d) { d.runs_k_count = 1; }, {"runs_k_count", "EXPLICIT"}},
-      {"explicit_in_scope_call", [](auto& d) { make_explicit(d), d.scope = RINGATTN_SCOPE_CALL; }, {"scope: 1", "CAPACITY (0)"}},
+      {"explicit_in_scope_call",
+       [](auto& d) { make_explicit(d), d.scope = RINGATTN_SCOPE_CALL; },
+       {"scope: 1", "CAPACITY (0)"}},
       {"runs_null", [](auto& d) { make_explicit(d), d.runs_k = nullptr; }, {"runs_k: NULL", "2 runs"}},
       {"runs_count_negative", [](auto& d) { make_explicit(d), d.runs_k_count = -1; }, {"runs_k_count: -1"}},
       {"runs_q_where_queries_follow_keys",
@@ -201,7 +211,8 @@ TEST(PlanProblem, BordersAreTaken) {
   desc.seq_q = desc.seq_k = std::int64_t{1} << 48;
   accepted(desc);
   desc = good();
-  desc.mask = RINGATTN_MASK_CAUSAL | RINGATTN_MASK_WINDOW_LEFT | RINGATTN_MASK_WINDOW_RIGHT;  // window 0: oneself
+  desc.mask =
+      RINGATTN_MASK_CAUSAL | RINGATTN_MASK_WINDOW_LEFT | RINGATTN_MASK_WINDOW_RIGHT;  // window 0: oneself
   const Problem self = accepted(desc);
   EXPECT_EQ(self.mask.left, 0);
   EXPECT_EQ(self.mask.right, 0);

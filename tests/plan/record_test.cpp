@@ -55,7 +55,8 @@ TEST(PlanRecord, OldContentsAreReplaced) {
 
 TEST(PlanRecord, GarbageIsRefused) {
   Record out;
-  for (const char* text : {"v", "v 0", "x 1\n", "v x\n", "\n", "v0\n", "f novalue\n", "q 1 2\n", "k 1 2 x\n", "v 0\nq\n"}) {
+  for (const char* text :
+       {"v", "v 0", "x 1\n", "v x\n", "\n", "v0\n", "f novalue\n", "q 1 2\n", "k 1 2 x\n", "v 0\nq\n"}) {
     EXPECT_FALSE(decode(text, out)) << text;
   }
   EXPECT_TRUE(decode("", out));
@@ -65,13 +66,15 @@ TEST(PlanRecord, EveryCutOfARecordIsRefusedOrShorter) {
   const std::string text = encode(full_record());
   for (std::size_t length = 0; length < text.size(); ++length) {
     Record out;
-    if (decode(text.substr(0, length), out)) EXPECT_TRUE(length == 0 || text[length - 1] == '\n') << length;
+    const bool at_line_end = length == 0 || text[length - 1] == '\n';
+    EXPECT_EQ(decode(text.substr(0, length), out), at_line_end) << length;
   }
 }
 
 std::vector<Record> records_of(int ranks) {
   std::vector<Record> records(static_cast<std::size_t>(ranks));
-  for (Record& record : records) record.fields = {{"collective call", "plan_create"}, {"batch", "2"}, {"heads", "8"}};
+  for (Record& record : records)
+    record.fields = {{"collective call", "plan_create"}, {"batch", "2"}, {"heads", "8"}};
   return records;
 }
 

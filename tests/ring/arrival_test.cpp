@@ -1,4 +1,5 @@
-// Ranks that never come, an abort, a dead comm: every waiting rank is told why, and everything can be destroyed.
+// Ranks that never come, an abort, a dead comm: every waiting rank is told why, and everything can be
+// destroyed.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -33,10 +34,13 @@ TEST_P(RingArrival, PlanCreateNamesTheMissingRank) {
   few.plans = false;
   HostRing ring(context, kProblem, few);
   std::vector<Answer> answers(2);
-  run_threads(2, [&](int rank) {
-    const ringattn_status status = ring.create_plan(rank);
-    answers[static_cast<std::size_t>(rank)] = {status, ringattn_last_error()};
-  }, 30, "plan_create without rank 2");
+  run_threads(
+      2,
+      [&](int rank) {
+        const ringattn_status status = ring.create_plan(rank);
+        answers[static_cast<std::size_t>(rank)] = {status, ringattn_last_error()};
+      },
+      30, "plan_create without rank 2");
   for (const Answer& answer : answers) {
     EXPECT_EQ(answer.status, RINGATTN_ERR_TIMEOUT) << answer.message;
     EXPECT_NE(answer.message.find("rank 2 did not enter"), std::string::npos) << answer.message;
@@ -49,10 +53,13 @@ TEST_P(RingArrival, ForwardNamesTheMissingRank) {
   const HostContext context;
   HostRing ring(context, kProblem, options(100));
   std::vector<Answer> answers(2);
-  run_threads(2, [&](int rank) {
-    const ringattn_status status = ring.forward(rank);
-    answers[static_cast<std::size_t>(rank)] = {status, ringattn_last_error()};
-  }, 30, "forward without rank 2");
+  run_threads(
+      2,
+      [&](int rank) {
+        const ringattn_status status = ring.forward(rank);
+        answers[static_cast<std::size_t>(rank)] = {status, ringattn_last_error()};
+      },
+      30, "forward without rank 2");
   for (const Answer& answer : answers) {
     EXPECT_EQ(answer.status, RINGATTN_ERR_TIMEOUT) << answer.message;
     EXPECT_NE(answer.message.find("rank 2 did not enter"), std::string::npos) << answer.message;
@@ -66,15 +73,18 @@ TEST_P(RingArrival, AbortReachesRanksInPlanCreate) {
   few.plans = false;
   HostRing ring(context, kProblem, few);
   std::vector<Answer> answers(3);
-  run_threads(3, [&](int rank) {
-    if (rank == 2) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      EXPECT_EQ(ringattn_comm_abort(ring.comm(2), "the boat has left"), RINGATTN_OK);
-      return;
-    }
-    const ringattn_status status = ring.create_plan(rank);
-    answers[static_cast<std::size_t>(rank)] = {status, ringattn_last_error()};
-  }, 30, "abort in plan_create");
+  run_threads(
+      3,
+      [&](int rank) {
+        if (rank == 2) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+          EXPECT_EQ(ringattn_comm_abort(ring.comm(2), "the boat has left"), RINGATTN_OK);
+          return;
+        }
+        const ringattn_status status = ring.create_plan(rank);
+        answers[static_cast<std::size_t>(rank)] = {status, ringattn_last_error()};
+      },
+      30, "abort in plan_create");
   for (int rank = 0; rank < 2; ++rank) {
     const Answer& answer = answers[static_cast<std::size_t>(rank)];
     EXPECT_EQ(answer.status, RINGATTN_ERR_ABORTED);
@@ -86,15 +96,18 @@ TEST_P(RingArrival, AbortReachesRanksThatWaitForDigests) {
   const HostContext context;
   HostRing ring(context, kProblem, options(-1));
   std::vector<Answer> answers(3);
-  run_threads(3, [&](int rank) {
-    if (rank == 2) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      EXPECT_EQ(ringattn_comm_abort(ring.comm(2), nullptr), RINGATTN_OK);
-      return;
-    }
-    const ringattn_status status = ring.forward(rank);
-    answers[static_cast<std::size_t>(rank)] = {status, ringattn_last_error()};
-  }, 30, "abort while digests are awaited");
+  run_threads(
+      3,
+      [&](int rank) {
+        if (rank == 2) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+          EXPECT_EQ(ringattn_comm_abort(ring.comm(2), nullptr), RINGATTN_OK);
+          return;
+        }
+        const ringattn_status status = ring.forward(rank);
+        answers[static_cast<std::size_t>(rank)] = {status, ringattn_last_error()};
+      },
+      30, "abort while digests are awaited");
   for (int rank = 0; rank < 2; ++rank) {
     const Answer& answer = answers[static_cast<std::size_t>(rank)];
     EXPECT_EQ(answer.status, RINGATTN_ERR_ABORTED);
@@ -109,14 +122,17 @@ TEST_P(RingArrival, AbortInTheMiddleEndsEveryRank) {
     HostRing ring(context, "n=600 heads=2 dim=32 mask=causal partition=striped ranks=3", options(-1));
     const std::chrono::microseconds delay(random.below(6000));
     std::vector<ringattn_status> statuses(4);
-    run_threads(4, [&](int rank) {
-      if (rank == 3) {
-        std::this_thread::sleep_for(delay);
-        EXPECT_EQ(ringattn_comm_abort(ring.comm(1), "enough"), RINGATTN_OK);
-        return;
-      }
-      statuses[static_cast<std::size_t>(rank)] = ring.forward(rank);
-    }, 30, "abort in the middle");
+    run_threads(
+        4,
+        [&](int rank) {
+          if (rank == 3) {
+            std::this_thread::sleep_for(delay);
+            EXPECT_EQ(ringattn_comm_abort(ring.comm(1), "enough"), RINGATTN_OK);
+            return;
+          }
+          statuses[static_cast<std::size_t>(rank)] = ring.forward(rank);
+        },
+        30, "abort in the middle");
     for (int rank = 0; rank < 3; ++rank) {
       const ringattn_status status = statuses[static_cast<std::size_t>(rank)];
       EXPECT_TRUE(status == RINGATTN_OK || status == RINGATTN_ERR_ABORTED) << ringattn_status_name(status);

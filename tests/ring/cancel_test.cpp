@@ -20,7 +20,9 @@ class RingCancel : public ::testing::TestWithParam<const char*> {
   }
 };
 
-bool ok_or_canceled(ringattn_status status) { return status == RINGATTN_OK || status == RINGATTN_ERR_CANCELED; }
+bool ok_or_canceled(ringattn_status status) {
+  return status == RINGATTN_OK || status == RINGATTN_ERR_CANCELED;
+}
 
 // The digests of two ranks have met; that of the third is missing. What has arrived must be given back.
 TEST_P(RingCancel, WhileOneRankHasNotEntered) {

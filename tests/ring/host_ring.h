@@ -1,4 +1,5 @@
-// A ring whose context computes on plain threads of the host (so that ThreadSanitizer sees every lock), over any
+// A ring whose context computes on plain threads of the host (so that ThreadSanitizer sees every lock), over
+// any
 // transport, with one plan and the shards of all ranks.
 #pragma once
 
@@ -26,13 +27,15 @@ inline ProblemLine parse_line(const std::string& line) {
   return problem;
 }
 
-// The fakes under names of this folder's own, "ring_lend" and "ring_copy": others of this program register them too.
+// The fakes under names of this folder's own, "ring_lend" and "ring_copy": others of this program register
+// them too.
 inline void register_fakes() {
   static ringattn_transport_v1 tables[] = {*test::fake_lend(), *test::fake_copy()};
   static const bool once = [] {
     tables[0].name = "ring_lend";
     tables[1].name = "ring_copy";
-    for (const ringattn_transport_v1& table : tables) require_ok(ringattn_transport_register(&table), "register");
+    for (const ringattn_transport_v1& table : tables)
+      require_ok(ringattn_transport_register(&table), "register");
     return true;
   }();
   static_cast<void>(once);

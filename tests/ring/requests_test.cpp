@@ -189,7 +189,8 @@ TEST(RingRequests, TestReturnsAfterAtMostOneTilePerWorker) {
   EXPECT_LE(most, 4);
   ringattn_times times = RINGATTN_STRUCT(ringattn_times);
   ASSERT_EQ(ringattn_plan_get_times(plan, &times), RINGATTN_OK);
-  EXPECT_GE(static_cast<std::uint64_t>(tests) * 4 + 4, times.tiles) << "a test ran more than a tile per worker";
+  EXPECT_GE(static_cast<std::uint64_t>(tests) * 4 + 4, times.tiles)
+      << "a test ran more than a tile per worker";
   EXPECT_GT(tests, 4);
   EXPECT_EQ(tensors.o.get(0, 511, 7, 63), 1.0);
   ringattn_request_destroy(request);

@@ -1,4 +1,5 @@
-// The queue of tiles: every tile passes every position once, in order, whoever draws and whenever positions open.
+// The queue of tiles: every tile passes every position once, in order, whoever draws and whenever positions
+// open.
 #include "ring/tile_queue.h"
 
 #include <gtest/gtest.h>
@@ -138,7 +139,8 @@ TEST(RingTileQueue, NothingToDoHasPassed) {
   EXPECT_TRUE(queue.all_passed());
 }
 
-// Four threads hammer one queue while positions open in random order: each tile must meet 0, 1, 2, ... one after the
+// Four threads hammer one queue while positions open in random order: each tile must meet 0, 1, 2, ... one
+// after the
 // other, never two workers at once, none twice.
 void hammer(bool stay, std::uint64_t seed) {
   constexpr std::int64_t kTiles = 37;
@@ -173,19 +175,23 @@ void hammer(bool stay, std::uint64_t seed) {
       }
     }
   };
-  support::run_threads(5, [&](int thread) {
-    if (thread < 4) return work(thread);
-    std::vector<std::int32_t> order;
-    for (std::int32_t position = 0; position < kPositions; ++position) order.push_back(position);
-    support::Random random(seed);
-    for (std::size_t i = order.size(); i > 1; --i) {
-      std::swap(order[i - 1], order[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(i)))]);
-    }
-    for (const std::int32_t position : order) {
-      queue.open(position);
-      std::this_thread::yield();
-    }
-  }, 60, "tile queue");
+  support::run_threads(
+      5,
+      [&](int thread) {
+        if (thread < 4) return work(thread);
+        std::vector<std::int32_t> order;
+        for (std::int32_t position = 0; position < kPositions; ++position) order.push_back(position);
+        support::Random random(seed);
+        for (std::size_t i = order.size(); i > 1; --i) {
+          std::swap(order[i - 1],
+                    order[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(i)))]);
+        }
+        for (const std::int32_t position : order) {
+          queue.open(position);
+          std::this_thread::yield();
+        }
+      },
+      60, "tile queue");
   EXPECT_EQ(errors, 0);
   EXPECT_EQ(queue.ready(), 0);
   EXPECT_EQ(queue.running(), 0);

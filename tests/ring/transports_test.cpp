@@ -1,4 +1,5 @@
-// One problem over transports that delay, reorder, fail or fall silent: the bits are those of the local transport, and
+// One problem over transports that delay, reorder, fail or fall silent: the bits are those of the local
+// transport, and
 // every failure reaches every rank.
 #include <gtest/gtest.h>
 
@@ -55,7 +56,8 @@ TEST_P(RingTransport, DelayAndOrderDoNotChangeABit) {
   }
 }
 
-// No barrier between calls: a rank may be in the next call while what it sent for this one is still on its way.
+// No barrier between calls: a rank may be in the next call while what it sent for this one is still on its
+// way.
 TEST_P(RingTransport, CallsBackToBackOverDelays) {
   constexpr const char* kContiguous = "n=80 dim=16 mask=causal ranks=4";  // rank 0 waits for nobody
   const std::uint64_t expected = answer_of_local(kContiguous);
@@ -65,11 +67,15 @@ TEST_P(RingTransport, CallsBackToBackOverDelays) {
   options.script.max_delay_us = 3000;
   options.script.reorder = true;
   HostRing ring(context, kContiguous, options);
-  run_threads(4, [&](int rank) {
-    for (int call = 0; call < 40; ++call) {
-      ASSERT_EQ(ring.forward(rank), RINGATTN_OK) << "rank " << rank << ", call " << call << ": " << ringattn_last_error();
-    }
-  }, 60, "calls back to back");
+  run_threads(
+      4,
+      [&](int rank) {
+        for (int call = 0; call < 40; ++call) {
+          ASSERT_EQ(ring.forward(rank), RINGATTN_OK)
+              << "rank " << rank << ", call " << call << ": " << ringattn_last_error();
+        }
+      },
+      60, "calls back to back");
   EXPECT_EQ(ring.hash(), expected);
 }
 
@@ -93,7 +99,8 @@ TEST(RingTransportBytes, ACopyingTransportMovesWhatThePlanTells) {
   }
 }
 
-// Rank 1 fails at its n-th transfer, for every n of a plan and a call: on every rank the call ends in the comm's range,
+// Rank 1 fails at its n-th transfer, for every n of a plan and a call: on every rank the call ends in the
+// comm's range,
 // and everything can be destroyed.
 void fail_at_every_transfer(const char* transport, bool completion, ringattn_status code) {
   constexpr const char* kProblem = "n=60 dim=16 mask=causal partition=zigzag ranks=3";
@@ -148,10 +155,13 @@ TEST_P(RingTransport, ASilentPeerIsNamed) {
   HostRing ring(context, "n=60 dim=16 ranks=4", options);
   std::vector<std::string> messages(4);
   std::vector<ringattn_status> statuses(4);
-  run_threads(4, [&](int rank) {
-    statuses[static_cast<std::size_t>(rank)] = ring.forward(rank);
-    messages[static_cast<std::size_t>(rank)] = ringattn_last_error();
-  }, 30, "a silent peer");
+  run_threads(
+      4,
+      [&](int rank) {
+        statuses[static_cast<std::size_t>(rank)] = ring.forward(rank);
+        messages[static_cast<std::size_t>(rank)] = ringattn_last_error();
+      },
+      30, "a silent peer");
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(statuses[static_cast<std::size_t>(rank)], RINGATTN_ERR_TIMEOUT) << "rank " << rank;
     EXPECT_NE(messages[static_cast<std::size_t>(rank)].find("rank 2"), std::string::npos)

@@ -1,6 +1,7 @@
 // What a user can get wrong: each gets one line on standard error that names it, and exit status 2.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

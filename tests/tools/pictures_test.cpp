@@ -65,7 +65,8 @@ TEST(Lanes, EventsOfALaneDoNotOverlap) {
   EXPECT_EQ(lanes_of_kind[RINGATTN_EVENT_TILE], 2);
   EXPECT_EQ(lanes_of_kind[RINGATTN_EVENT_SEND], 2) << "two sends at the same time";
   EXPECT_EQ(lanes_of_kind[RINGATTN_EVENT_RECEIVE], 1);
-  EXPECT_EQ(lanes_of_kind[RINGATTN_EVENT_WAIT], 1) << "agreement and waiting share a lane";
+  EXPECT_EQ(lanes_of_kind[RINGATTN_EVENT_WAIT], 1);
+  EXPECT_EQ(lanes_of_kind[RINGATTN_EVENT_AGREE], 1);
 }
 
 TEST(TimelineSvg, DrawsEveryKindAndIsWellFormed) {

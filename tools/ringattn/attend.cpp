@@ -64,7 +64,7 @@ Result compute(const support::ProblemLine& problem, const AttendInput& input) {
   Progress progress(stdout, is_terminal(stdout), "forward");
   RingRun run(problem, false);
   run.scatter(input.q, input.k, input.v);
-  const double seconds = run.forward([&] { progress.update(-1); });
+  const double seconds = run.forward(Drive::together, [&] { progress.update(-1); });
   Result result{Buffer(problem.effective_dtype_out(), problem.batch, problem.queries, problem.heads,
                        problem.effective_dim_v()),
                 Buffer(RINGATTN_DTYPE_F32, problem.batch, problem.heads, problem.queries, 1)};

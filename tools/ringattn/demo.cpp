@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 
 #include "answer_check.h"
 #include "commands.h"
@@ -22,15 +23,22 @@ namespace {
 struct Options {
   int ranks = 4;
   std::int64_t tokens = 4096;
-  int threads = 0;
+  int threads = -1;  // not given
   std::uint64_t seed = 1;
   std::string out_dir = ".";
 };
 
+// Every rank is driven by a thread of its own, as in a real ring; where there are no more cores than ranks, that is all the
+// threads there should be.
+int threads_of(const Options& options) {
+  if (options.threads >= 0) return options.threads;
+  return options.ranks >= static_cast<int>(std::thread::hardware_concurrency()) ? 1 : 0;
+}
+
 support::ProblemLine problem_of(const Options& options, std::int64_t tokens) {
   return parse_words({fmt::format("n={}", tokens),
                       "heads=8 kv_heads=2 dim=64 dtype=bf16 mask=causal partition=zigzag",
-                      fmt::format("ranks={} threads={}", options.ranks, options.threads)});
+                      fmt::format("ranks={} threads={}", options.ranks, threads_of(options))});
 }
 
 // Work of a causal problem, in (query, key) pairs of one head.
@@ -47,7 +55,7 @@ double seconds_per_pair(const Options& options) {
   const support::Inputs inputs = support::random_inputs(problem, options.seed);
   RingRun run(problem, false);
   run.scatter(inputs.q.view(), inputs.k.view(), inputs.v.view());
-  const double seconds = run.forward([&] { progress.update(-1); });
+  const double seconds = run.forward(Drive::thread_per_rank, [&] { progress.update(-1); });
   progress.finish(fmt::format("{} tokens", grouped(tokens)));
   return seconds / std::max(1.0, pairs(tokens));
 }
@@ -63,8 +71,9 @@ support::Inputs make_data(const Options& options, const support::ProblemLine& pr
 // Seconds of the forward pass, and its line.
 double run_forward(const support::ProblemLine& problem, RingRun& run, double expected_seconds) {
   Progress progress(stdout, is_terminal(stdout), "forward");
-  const double seconds =
-      run.forward([&] { progress.update(std::min(0.99, progress.seconds() / expected_seconds)); });
+  const double seconds = run.forward(Drive::thread_per_rank, [&] {
+    progress.update(std::min(0.99, progress.seconds() / expected_seconds));
+  });
   const double flops = 2.0 * static_cast<double>(problem.dim + problem.effective_dim_v()) *
                        static_cast<double>(problem.heads) * pairs(problem.queries);
   progress.finish(
@@ -155,7 +164,11 @@ void add_demo(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("--ranks", options->ranks, "Ranks of the ring [4]")->type_name("P");
   command->add_option("--tokens", options->tokens, "Length of the sequence [4096]")->type_name("N");
-  command->add_option("--threads", options->threads, "Threads that compute [0 = all cores]")->type_name("T");
+  command
+      ->add_option(
+          "--threads", options->threads,
+          "Threads of the context, 0 = all cores [1 where there are no more cores than ranks, else 0]")
+      ->type_name("T");
   command->add_option("--seed", options->seed, "Seed of the random data [1]")->type_name("S");
   command->add_option("--out-dir", options->out_dir, "Folder of demo-timeline.svg and demo-trace.json [.]")
       ->type_name("FOLDER");

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kNameWidth = 22;
+constexpr std::size_t kNameWidth = 26;
 
 std::string words(std::string key) {
   for (char& c : key) c = c == '_' ? ' ' : c;
@@ -43,18 +43,25 @@ void print_pair(const std::string& name, const std::string& value, int indent) {
   fmt::print("{:<{}} {}\n", shown, kNameWidth, value);
 }
 
-// One entry of a list: its name in front, everything else behind it. A score of 0 with a reason is a refusal.
+// What stands behind the name of an entry: a flag is there or not, an explanation needs no key.
+std::string fact_text(const std::string& key, const Json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? words(key) : "";
+  if (key == "meaning" || key == "why_not") return value_text(value);
+  if (key == "value") return value_text(value).empty() ? "not set" : "= " + value_text(value);
+  return words(key) + " " + value_text(value);
+}
+
 void print_entry(const Json& entry) {
   if (!entry.is_object() || !entry.contains("name")) {
     print_pair(value_text(entry), "", 2);
     return;
   }
-  std::string rest;
+  std::string facts;
   for (const auto& [key, value] : entry.items()) {
-    if (key == "name" || (value.is_string() && value.get<std::string>().empty())) continue;
-    rest += fmt::format("{}{} {}", rest.empty() ? "" : ", ", words(key), value_text(value));
+    const std::string fact = key == "name" ? "" : fact_text(key, value);
+    if (!fact.empty()) facts += (facts.empty() ? "" : "; ") + fact;
   }
-  print_pair(value_text(entry["name"]), rest, 2);
+  print_pair(value_text(entry["name"]), facts, 2);
 }
 
 void print_table(const Json& root) {

@@ -27,6 +27,8 @@ std::string thread_name(const Lane& lane) {
       return fmt::format("send {}", lane.number);
     case RINGATTN_EVENT_WAIT:
       return fmt::format("wait {}", lane.number);
+    case RINGATTN_EVENT_AGREE:
+      return fmt::format("agree {}", lane.number);
     default:
       return fmt::format("kind {}", lane.kind);
   }

@@ -1,10 +1,10 @@
 // ringattn plan: what a problem costs on every rank, before anything runs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "commands.h"
 #include "error.h"
@@ -54,15 +54,16 @@ Json figures_of(const ringattn_plan_info& info) {
   return figures;
 }
 
-void print_json(const support::ProblemLine& problem, const RingPlan& plan) {
+void print_json(const support::ProblemLine& problem, const RingPlan& plan, bool with_operations) {
   const ringattn_plan_info& first = plan.infos.front();
   const double threshold = threshold_of(plan);
-  Json root = {{"problem", support::to_line(problem)}};
+  Json root = {{"problem", support::to_line(problem)}, {"world_size", problem.ranks}};
+  if (!plan.kernel.empty()) root["kernel"] = plan.kernel;
   root["balance"] = {
       {"max", first.pairs_max}, {"mean", first.pairs_mean}, {"max_over_mean", balance_of(first)}};
   root["overlap_flops_per_byte"] = std::isfinite(threshold) ? Json(threshold) : Json(nullptr);
   for (const ringattn_plan_info& info : plan.infos) root["ranks"].push_back(figures_of(info));
-  if (!plan.description.empty()) root["plan"] = Json::parse(plan.description);
+  if (with_operations) root["plan"] = Json::parse(plan.description);
   fmt::print("{}\n", root.dump());
 }
 
@@ -98,6 +99,9 @@ void print_text(const support::ProblemLine& problem, const RingPlan& plan) {
   if (!plan.kernel.empty()) fmt::print("kernel   {}\n", plan.kernel);
   fmt::print("\n");
   print_table(plan);
+  if (plan.infos.size() > 1 && plan.infos.size() < static_cast<std::size_t>(problem.ranks)) {
+    fmt::print("      {} of {} ranks; --rank R shows another\n", plan.infos.size(), problem.ranks);
+  }
   fmt::print("\nbalance  work max/mean = {:.4f} (busiest rank {} pairs, mean {}; batch and heads counted)\n",
              balance_of(first), count_text(first.pairs_max), count_text(first.pairs_mean));
   print_overlap(threshold_of(plan));
@@ -106,15 +110,16 @@ void print_text(const support::ProblemLine& problem, const RingPlan& plan) {
   }
 }
 
-std::vector<int> all_ranks(const support::ProblemLine& problem) {
-  std::vector<int> ranks(static_cast<std::size_t>(problem.ranks));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-void draw(const support::ProblemLine& problem, const std::string& path) {
-  const RingPlan plan = preview_ranks(problem, all_ranks(problem), Detail::operations);
-  write_text_file(path, plan_svg(plan, support::to_line(problem)));
+// Figures of one rank need the work of all, so time grows with the cube of the ranks: of many, a sample is shown.
+std::vector<int> shown_ranks(int ranks) {
+  constexpr std::int64_t whole = 256;
+  const std::int64_t square = static_cast<std::int64_t>(ranks) * ranks;
+  const auto count = std::min<std::int64_t>(ranks, std::max<std::int64_t>(3, whole * whole * whole / square));
+  std::vector<int> shown;
+  for (std::int64_t i = 0; i < count; ++i) {
+    shown.push_back(static_cast<int>(count == 1 ? 0 : i * (ranks - 1) / (count - 1)));
+  }
+  return shown;
 }
 
 int run_plan(const Options& options) {
@@ -122,21 +127,25 @@ int run_plan(const Options& options) {
   if (options.rank >= problem.ranks) {
     throw BadInput(fmt::format("--rank {}: expected less than ranks={}", options.rank, problem.ranks));
   }
-  if (!options.picture.empty() && problem.ranks > kMostPicturedRanks) {
+  const bool drawn = !options.picture.empty();
+  if (drawn && problem.ranks > kMostPicturedRanks) {
     throw BadInput(fmt::format("--picture: ranks={} are too many to draw, at most {}", problem.ranks,
                                kMostPicturedRanks));
   }
-  const std::vector<int> ranks = options.rank >= 0 ? std::vector<int>{options.rank} : all_ranks(problem);
-  const bool described = options.json && options.rank >= 0;
-  const RingPlan figures = preview_ranks(problem, ranks, described ? Detail::operations : Detail::figures);
-  if (options.json) {
-    print_json(problem, figures);
-  } else {
-    print_text(problem, figures);
+  constexpr int few = 32;
+  const std::vector<int> shown = shown_ranks(problem.ranks);
+  RingPlan plan;
+  if (drawn || options.rank < 0) {
+    plan =
+        preview_ranks(problem, shown, drawn || problem.ranks <= few ? Detail::operations : Detail::figures);
   }
-  if (!options.picture.empty()) {
-    draw(problem, options.picture);
-    if (!options.json) fmt::print("picture  {}\n", options.picture);
+  if (drawn) write_text_file(options.picture, plan_svg(plan, support::to_line(problem)));
+  if (options.rank >= 0) plan = preview_ranks(problem, {options.rank}, Detail::operations);
+  if (options.json) {
+    print_json(problem, plan, options.rank >= 0);
+  } else {
+    print_text(problem, plan);
+    if (drawn) fmt::print("picture  {}\n", options.picture);
   }
   return kExitOk;
 }

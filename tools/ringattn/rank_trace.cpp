@@ -49,9 +49,7 @@ RankTrace read_trace(const ringattn_plan* plan, int rank) {
 std::vector<Lane> lanes_of(const RankTrace& trace) {
   std::map<std::pair<int, int>, std::vector<ringattn_event>> groups;  // (kind, worker)
   for (const ringattn_event& event : trace.events) {
-    // Agreement and waiting share a lane: a rank does one or the other.
-    const int kind = event.kind == RINGATTN_EVENT_AGREE ? RINGATTN_EVENT_WAIT : event.kind;
-    groups[{kind, kind == RINGATTN_EVENT_TILE ? event.worker : -1}].push_back(event);
+    groups[{event.kind, event.kind == RINGATTN_EVENT_TILE ? event.worker : -1}].push_back(event);
   }
   std::vector<Lane> lanes;
   for (auto& [group, events] : groups) add_lanes(lanes, group.first, group.second, std::move(events));

@@ -25,7 +25,7 @@ struct Lane {
   std::vector<ringattn_event> events;  // by start
 };
 
-// Tile lanes by worker, then receives, sends, and waits with agreement; a kind whose events overlap gets several lanes.
+// Tile lanes by worker, then receives, sends, waits, agreement; a kind whose events overlap gets several lanes.
 std::vector<Lane> lanes_of(const RankTrace& trace);
 
 // First start and last end over all ranks; both 0 where there is no event.

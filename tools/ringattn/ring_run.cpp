@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
 
 #include "error.h"
 #include "tests/support/host_tensor.h"
@@ -10,6 +14,14 @@ namespace ringattn::tool {
 namespace {
 
 constexpr std::int64_t kWaitMs = 100;
+
+ringattn_status wait_for(ringattn_request* request, const std::function<void()>& meanwhile) {
+  for (;;) {
+    const ringattn_status status = ringattn_request_wait(request, kWaitMs);
+    if (status != RINGATTN_IN_PROGRESS) return status;
+    if (meanwhile) meanwhile();
+  }
+}
 
 }  // namespace
 
@@ -104,17 +116,15 @@ void RingRun::gather(const ringattn_tensor& o, const ringattn_tensor& lse) const
   }
 }
 
-double RingRun::forward(const std::function<void()>& meanwhile) {
+RingRun::Arguments RingRun::arguments() const {
   const auto ranks = static_cast<std::size_t>(problem_.ranks);
-  std::vector<ringattn_tensor> views;
-  views.reserve(5 * ranks);  // the arguments point into it
-  std::vector<ringattn_forward_args> args;
-  std::vector<ringattn_plan*> plans;
+  Arguments all;
+  all.views.reserve(5 * ranks);  // the arguments point into it
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const Shards& shards = shards_[rank];
-    const ringattn_tensor* first = views.data() + views.size();
+    const ringattn_tensor* first = all.views.data() + all.views.size();
     for (const Buffer* buffer : {&shards.q, &shards.k, &shards.v, &shards.o, &shards.lse}) {
-      views.push_back(buffer->view());
+      all.views.push_back(buffer->view());
     }
     auto one = RINGATTN_STRUCT(ringattn_forward_args);
     one.q = first;
@@ -123,19 +133,61 @@ double RingRun::forward(const std::function<void()>& meanwhile) {
     one.o = first + 3;
     one.lse = first + 4;
     one.call = structs_.call();
-    args.push_back(one);
-    plans.push_back(plans_[rank].get());
+    all.args.push_back(one);
+    all.plans.push_back(plans_[rank].get());
   }
-  const auto start = std::chrono::steady_clock::now();
+  return all;
+}
+
+void RingRun::forward_together(const Arguments& arguments, const std::function<void()>& meanwhile) {
   ringattn_request* raw = nullptr;
-  check(ringattn_forward_array(problem_.ranks, plans.data(), args.data(), &raw));
+  check(ringattn_forward_array(problem_.ranks, arguments.plans.data(), arguments.args.data(), &raw));
   const Request request(raw);
-  ringattn_status status = RINGATTN_IN_PROGRESS;
-  while (status == RINGATTN_IN_PROGRESS) {
-    status = ringattn_request_wait(raw, kWaitMs);
-    if (meanwhile) meanwhile();
+  check(wait_for(raw, meanwhile), ringattn_request_message(raw));
+}
+
+void RingRun::forward_on_threads(const Arguments& arguments, const std::function<void()>& meanwhile) {
+  struct Outcome {
+    ringattn_status status = RINGATTN_OK;
+    std::string message;
+  };
+  const auto ranks = static_cast<std::size_t>(problem_.ranks);
+  std::vector<Outcome> outcomes(ranks);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::size_t running = ranks;
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Outcome& outcome = outcomes[rank];
+      ringattn_request* raw = nullptr;
+      outcome.status = ringattn_forward(arguments.plans[rank], &arguments.args[rank], &raw);
+      const Request request(raw);
+      if (outcome.status == RINGATTN_OK) outcome.status = wait_for(raw, {});
+      if (outcome.status < 0) outcome.message = ringattn_last_error();
+      const std::lock_guard lock(mutex);
+      --running;
+      changed.notify_one();
+    });
   }
-  check(status, ringattn_request_message(raw));
+  {
+    std::unique_lock lock(mutex);
+    while (!changed.wait_for(lock, std::chrono::milliseconds(kWaitMs), [&] { return running == 0; })) {
+      if (meanwhile) meanwhile();
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Outcome& outcome : outcomes) check(outcome.status, outcome.message.c_str());
+}
+
+double RingRun::forward(Drive drive, const std::function<void()>& meanwhile) {
+  const Arguments all = arguments();
+  const auto start = std::chrono::steady_clock::now();
+  if (drive == Drive::together) {
+    forward_together(all, meanwhile);
+  } else {
+    forward_on_threads(all, meanwhile);
+  }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

@@ -32,6 +32,10 @@ class Buffer {
 ringattn_tensor dense_view(ringattn_dtype dtype, const std::int64_t (&shape)[4], const void* data);
 ringattn_tensor token_view(const ringattn_tensor& lse);
 
+// Who drives the ranks: the calling thread all of them, which is fastest in one process; or a thread for each rank, as
+// if each were a process of its own, so that the times and events of a rank are those of a real ring.
+enum class Drive { together, thread_per_rank };
+
 class RingRun {
  public:
   // Throws BadInput where the library refuses the problem.
@@ -41,9 +45,9 @@ class RingRun {
   void scatter(const ringattn_tensor& q, const ringattn_tensor& k, const ringattn_tensor& v);
   void gather(const ringattn_tensor& o, const ringattn_tensor& lse) const;
 
-  // One forward of all ranks, as an asynchronous request that this thread drives. `meanwhile` (may be empty) is
-  // called about ten times a second. Returns the seconds that it took.
-  double forward(const std::function<void()>& meanwhile);
+  // One forward of all ranks, as asynchronous requests. `meanwhile` (may be empty) is called about ten times a second
+  // on the calling thread. Returns the seconds that it took.
+  double forward(Drive drive, const std::function<void()>& meanwhile);
 
   ringattn_times times(int rank) const;
   std::vector<RankTrace> traces() const;
@@ -52,7 +56,16 @@ class RingRun {
   struct Shards {
     Buffer q, k, v, o, lse;
   };
+  // One execution's arguments, and the views that they point to.
+  struct Arguments {
+    std::vector<ringattn_tensor> views;
+    std::vector<ringattn_forward_args> args;
+    std::vector<ringattn_plan*> plans;
+  };
   void allocate(int rank);
+  Arguments arguments() const;
+  void forward_together(const Arguments& arguments, const std::function<void()>& meanwhile);
+  void forward_on_threads(const Arguments& arguments, const std::function<void()>& meanwhile);
 
   support::ProblemLine problem_;
   support::ProblemPlan structs_;

@@ -53,6 +53,22 @@ std::string milliseconds(double ns) {
   return fmt::format("{:.{}f} ms", ms, ms < 10 ? 2 : ms < 100 ? 1 : 0);
 }
 
+// The lanes of a trace, with the agreement drawn over the waiting: it is a part of it.
+std::vector<Lane> rows_of(const RankTrace& trace) {
+  std::vector<Lane> lanes = lanes_of(trace);
+  const auto kind = [](int wanted) { return [wanted](const Lane& lane) { return lane.kind == wanted; }; };
+  const auto wait = std::find_if(lanes.begin(), lanes.end(), kind(RINGATTN_EVENT_WAIT));
+  const auto agree = std::find_if(lanes.begin(), lanes.end(), kind(RINGATTN_EVENT_AGREE));
+  if (agree == lanes.end()) return lanes;
+  if (wait == lanes.end()) {
+    agree->kind = RINGATTN_EVENT_WAIT;
+  } else {
+    wait->events.insert(wait->events.end(), agree->events.begin(), agree->events.end());
+    lanes.erase(agree);
+  }
+  return lanes;
+}
+
 // One drawn shape: an event, or several short ones that nearly touch.
 struct Segment {
   ringattn_event event;
@@ -94,7 +110,7 @@ Picture::Picture(const std::vector<RankTrace>& traces, const TimelineText& text)
   length_ns_ = std::max<std::uint64_t>(1, span_.end_ns - span_.begin_ns);
   blocks_ = static_cast<int>(traces.size());
   for (const RankTrace& trace : traces) {
-    lanes_.push_back(lanes_of(trace));
+    lanes_.push_back(rows_of(trace));
     for (const ringattn_event& event : trace.events) blocks_ = std::max(blocks_, event.block + 1);
   }
   height_ = kHeader + kAxis;
@@ -153,7 +169,7 @@ void Picture::legend(Svg& svg) const {
   };
   entry({.fill = "#ffffff", .stroke = block_colour(0, blocks_), .radius = 2},
         "receive, in its block's colour");
-  entry({.fill = "#efe7fb", .stroke = kSend, .radius = 2}, "send");
+  entry({.fill = "#efe7fb", .stroke = kSend, .radius = 2}, "send, until it was read");
   entry({.fill = "url(#hatch)"}, "waiting, nothing to compute");
   entry({.fill = kAgree}, "ranks agree");
 }
