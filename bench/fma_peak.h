@@ -20,33 +20,38 @@ struct FmaPeak {
 
 #if defined(__x86_64__)
 
-#define RINGATTN_FMA(type, n) "vfmadd231ps %%" type "0, %%" type "0, %%" type #n "\n\t"
-#define RINGATTN_FMA_ALL(type)                                                                \
-  RINGATTN_FMA(type, 1)                                                                       \
-  RINGATTN_FMA(type, 2) RINGATTN_FMA(type, 3) RINGATTN_FMA(type, 4) RINGATTN_FMA(type, 5)     \
-      RINGATTN_FMA(type, 6) RINGATTN_FMA(type, 7) RINGATTN_FMA(type, 8) RINGATTN_FMA(type, 9) \
-          RINGATTN_FMA(type, 10) RINGATTN_FMA(type, 11) RINGATTN_FMA(type, 12)
-
-#define RINGATTN_CLOBBERS \
+#define RINGATTN_BENCH_CLOBBERS \
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12"
 
-// Twelve chains hide a latency of four cycles on two ports; all numbers are zero.
-__attribute__((target("avx2,fma"))) inline void run_ymm(std::int64_t rounds) {
+// Twelve chains hide a latency of four cycles on two ports. The assembler repeats the line; all numbers are zero.
+inline void run_ymm(std::int64_t rounds) {
   __asm__ volatile("vxorps %%xmm0, %%xmm0, %%xmm0" ::: "xmm0");
-  for (std::int64_t i = 0; i < rounds; ++i) __asm__ volatile(RINGATTN_FMA_ALL("ymm")::: RINGATTN_CLOBBERS);
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    __asm__ volatile(
+        ".irp n, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12\n\t"
+        "vfmadd231ps %%ymm0, %%ymm0, %%ymm\\n\n\t"
+        ".endr" ::
+            : RINGATTN_BENCH_CLOBBERS);
+  }
 }
-__attribute__((target("avx512f"))) inline void run_zmm(std::int64_t rounds) {
+inline void run_zmm(std::int64_t rounds) {
   __asm__ volatile("vxorps %%xmm0, %%xmm0, %%xmm0" ::: "xmm0");
-  for (std::int64_t i = 0; i < rounds; ++i) __asm__ volatile(RINGATTN_FMA_ALL("zmm")::: RINGATTN_CLOBBERS);
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    __asm__ volatile(
+        ".irp n, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12\n\t"
+        "vfmadd231ps %%zmm0, %%zmm0, %%zmm\\n\n\t"
+        ".endr" ::
+            : RINGATTN_BENCH_CLOBBERS);
+  }
 }
 // Twelve FMAs in a row that wait for each other: 48 cycles.
-__attribute__((target("avx2,fma"))) inline void run_chain(std::int64_t rounds) {
+inline void run_chain(std::int64_t rounds) {
   for (std::int64_t i = 0; i < rounds; ++i) {
-    __asm__ volatile(RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)
-                         RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)
-                             RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)
-                                 RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1) RINGATTN_FMA("ymm", 1)::
-                                     : "xmm1");
+    __asm__ volatile(
+        ".rept 12\n\t"
+        "vfmadd231ps %%ymm0, %%ymm0, %%ymm1\n\t"
+        ".endr" ::
+            : "xmm1");
   }
 }
 

@@ -109,6 +109,10 @@ bool Comm::newly_canceled(std::uint64_t sequence, std::int32_t* rank) {
   return false;
 }
 
+bool Comm::canceled_later(std::int32_t rank, std::uint64_t sequence) const {
+  return ask(rank).canceled > sequence;
+}
+
 bool Comm::entered(std::int32_t rank, std::uint64_t sequence) const { return ask(rank).entered >= sequence; }
 
 void Comm::post(std::int32_t kind, std::int32_t peer, std::uint64_t tag, void* data, std::uint64_t bytes,

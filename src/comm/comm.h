@@ -79,6 +79,7 @@ class Comm {
   // A rank of `candidates` that has not entered this call, else the first.
   std::int32_t whom_to_wait_for(const std::vector<std::int32_t>& candidates) const;
   bool entered(std::int32_t rank, std::uint64_t sequence) const;
+  bool canceled_later(std::int32_t rank, std::uint64_t sequence) const;  // a call after this one
 
   void wait(std::uint64_t timeout_ns) { table_->wait(link_, timeout_ns); }
   void wake() { table_->wake(link_); }

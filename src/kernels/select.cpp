@@ -21,16 +21,19 @@ std::vector<const Kernel*> list_kernels() {
 
 std::string available_names() {
   std::string names;
-  for (const Kernel* kernel : kernels()) names += (names.empty() ? "" : ", ") + std::string(kernel->name);
+  for (const Kernel* kernel : kernels()) {
+    if (!names.empty()) names += ", ";
+    names += kernel->name;
+  }
   return names;
 }
 
 Choice choose_forced(const Problem& problem, const std::string& forced) {
   for (const Kernel* kernel : kernels()) {
     if (forced != kernel->name) continue;
-    const std::string reason = kernel->refuse(problem);
+    std::string reason = kernel->refuse(problem);
     if (reason.empty()) return {kernel, "", false};
-    return {nullptr, forced + ": " + reason, false};
+    return {nullptr, reason.insert(0, std::string(kernel->name).append(": ")), false};
   }
   const auto names = known_kernel_names();
   const bool known = std::find(names.begin(), names.end(), forced) != names.end();
@@ -53,7 +56,8 @@ Choice choose(const Problem& problem, const std::string& forced) {
   for (const Kernel* kernel : kernels()) {
     const std::string reason = kernel->refuse(problem);
     if (reason.empty()) return {kernel, "", false};
-    reasons += (reasons.empty() ? "" : "; ") + std::string(kernel->name) + ": " + reason;
+    if (!reasons.empty()) reasons += "; ";
+    reasons.append(kernel->name).append(": ").append(reason);
   }
   return {nullptr, reasons, false};
 }

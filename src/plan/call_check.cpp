@@ -10,14 +10,17 @@ std::string shown(std::int64_t value) { return std::to_string(value); }
 Status check_cumulative(const char* field, const std::int64_t* cu, std::int64_t n, std::int64_t capacity,
                         const char* capacity_name, bool one_row) {
   if (cu[0] != 0) return invalid(std::string("call.") + field + "[0]: " + shown(cu[0]) + ", expected 0");
+  const auto where = [&](std::int64_t s) {
+    return std::string("call.") + field + "[" + shown(s + 1) + "]: " + shown(cu[s + 1]);
+  };
   for (std::int64_t s = 0; s < n; ++s) {
-    const std::string where = std::string("call.") + field + "[" + shown(s + 1) + "]: " + shown(cu[s + 1]);
-    if (cu[s + 1] < cu[s])
-      return invalid(where + ", expected at least the entry before it (" + shown(cu[s]) + ")");
+    if (cu[s + 1] < cu[s]) {
+      return invalid(where(s) + ", expected at least the entry before it (" + shown(cu[s]) + ")");
+    }
     // One row holds all sequences together; in a batch each row holds one.
     const std::int64_t used = one_row ? cu[s + 1] : cu[s + 1] - cu[s];
     if (used > capacity) {
-      return invalid(where + ", " + shown(used) + " tokens in a row, expected at most " + capacity_name +
+      return invalid(where(s) + ", " + shown(used) + " tokens in a row, expected at most " + capacity_name +
                      " (" + shown(capacity) + ")");
     }
   }

@@ -233,8 +233,9 @@ void Execution::cancel() {
 
 void Execution::end_if_quiet() {
   if (queue_.running() != 0) return;
-  release_loans();
+  // First whatever has come, then giving it back: nothing of this call may be left when it ends.
   comm_.poll();
+  release_loans();
   if (comm_.pending() == 0) end(why_);
 }
 
@@ -287,10 +288,10 @@ void Execution::idle() {
 }
 
 bool Execution::abandoned_by(std::int32_t peer) {
-  // A rank that ends a call in order has by then exchanged everything with its peers. So one that is in a
-  // later call while this rank, after one more poll, still waits for it, has canceled this one (and perhaps
-  // others since, so that its beat no longer says so).
-  if (!comm_.entered(peer, sequence_ + 1)) return false;
+  // A beat tells only the last cancel. Who has canceled a later call while this rank, after one more poll,
+  // still waits for it in this one, has most likely canceled this one too. That it is in a later call alone
+  // says nothing: what it sent before may still be on its way.
+  if (!comm_.canceled_later(peer, sequence_)) return false;
   poll();
   const Phase phase = phase_.load(std::memory_order_relaxed);
   if (phase == Phase::ended || phase == Phase::stopping || waits_for() != peer) return true;

@@ -183,7 +183,7 @@ TEST_P(KernelContract, MissingLseIsNotWritten) {
   std::mt19937_64 random(5);
   test.fill(random);
   GuardedBytes state(kernel().state_bytes(test.shape), 0), scratch(kernel().scratch_bytes(test.shape), 0);
-  GuardedBytes o(3 * 4 * 4, 0);
+  GuardedBytes o(std::size_t{3} * 4 * sizeof(float), 0);
   kernel().begin(test.shape, state.data());
   attend_range(kernel(), test, {0, 10}, false, state.data(), scratch.data());
   kernel().finalize(test.shape, {o.data(), 4, 4, nullptr, 0, 0, 0, 3}, state.data());

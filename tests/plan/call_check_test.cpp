@@ -43,15 +43,16 @@ void expect_refusal(const Problem& problem, const ringattn_call& call,
 
 TEST(PlanCall, BadValuesAreRefusedByName) {
   const Problem row = problem_of(1, 10, 20, 3), batch = problem_of(3, 10, 20, 3);
-  ringattn_call call = call_of({0, 4});
+  const std::vector<std::int64_t> one{0, 4};
+  ringattn_call call = call_of(one);
   call.flags = 8;
   expect_refusal(row, call, {"call.flags: 8", "CALL_SEQUENCES (1)"});
-  call = call_of({0, 4});
+  call = call_of(one);
   call.sequences = -1;
   expect_refusal(row, call, {"call.sequences: -1", "max_sequences (3)"});
   call.sequences = 4;
   expect_refusal(row, call, {"call.sequences: 4", "max_sequences (3)"});
-  call = call_of({0, 4});
+  call = call_of(one);
   call.cu_q = nullptr;
   expect_refusal(row, call, {"call.cu_q: NULL", "2 entries"});
   expect_refusal(row, call_of({1, 4}), {"call.cu_q[0]: 1", "expected 0"});
@@ -64,7 +65,8 @@ TEST(PlanCall, BadValuesAreRefusedByName) {
   expect_refusal(row, call_of({0, 4, 5}, &keys_start), {"call.cu_k[0]: 2"});
   expect_refusal(batch, call_of({0, 4, 5}), {"call.sequences: 2", "batch (3)"});
   expect_refusal(batch, call_of({0, 4, 15, 16}), {"call.cu_q[2]: 15", "11 tokens", "seq_q (10)"});
-  call = call_of({0});
+  const std::vector<std::int64_t> none{0};
+  call = call_of(none);
   expect_refusal(batch, call, {"call.sequences: 0", "batch (3)"});
 }
 
@@ -103,7 +105,8 @@ TEST(PlanCall, NothingGivenIsOneFullSequenceForEveryRow) {
 
 TEST(PlanCall, DocumentsFollowOneAnother) {
   const std::vector<std::int64_t> cu_k{0, 6, 6, 20};
-  ringattn_call given = call_of({0, 4, 7, 7}, &cu_k);
+  const std::vector<std::int64_t> cu_q{0, 4, 7, 7};
+  ringattn_call given = call_of(cu_q, &cu_k);
   Call call = resolved(problem_of(1, 10, 20, 3), &given);
   EXPECT_EQ(call.rows, 1);
   ASSERT_EQ(call.sequences.size(), 3u);
@@ -120,7 +123,8 @@ TEST(PlanCall, DocumentsFollowOneAnother) {
 }
 
 TEST(PlanCall, RowsOfABatchBeginAtTheirOwnStart) {
-  const ringattn_call given = call_of({0, 10, 10, 13});
+  const std::vector<std::int64_t> cu{0, 10, 10, 13};
+  const ringattn_call given = call_of(cu);
   const Call call = resolved(problem_of(3, 10, 10, 3), &given);
   EXPECT_EQ(call.rows, 3);
   for (const Sequence& sequence : call.sequences) EXPECT_EQ(sequence.q_start, 0);
@@ -139,7 +143,8 @@ TEST(PlanCall, NoSequenceAtAllIsLegal) {
 
 TEST(PlanCall, OldSequencesAreReplaced) {
   Call out = resolved(problem_of(1, 10, 10, 5), nullptr);
-  const ringattn_call given = call_of({0, 1, 2});
+  const std::vector<std::int64_t> cu{0, 1, 2};
+  const ringattn_call given = call_of(cu);
   ASSERT_TRUE(check_call(problem_of(1, 10, 10, 5), &given, out).ok());
   EXPECT_EQ(out.sequences.size(), 2u);
   ASSERT_TRUE(check_call(problem_of(1, 10, 10, 5), nullptr, out).ok());

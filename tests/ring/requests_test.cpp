@@ -202,7 +202,7 @@ TEST(RingRequests, TestReturnsAfterAtMostOneTilePerWorker) {
 // A deadline counts while there is work as well: wait returns long before the whole is computed.
 TEST(RingRequests, WaitReturnsAtItsDeadlineInTheMiddleOfWork) {
   const HostContext context(1);
-  HostRing ring(context, "n=4096 heads=8 dim=128 ranks=1");
+  HostRing ring(context, "n=1536 heads=4 dim=64 ranks=1");
   auto start = Clock::now();
   ASSERT_EQ(ring.forward(0), RINGATTN_OK);
   const auto whole = Clock::now() - start;

@@ -142,6 +142,22 @@ TEST(AnswerCheck, ReferencesReplaceTheAnswerInFp64) {
   EXPECT_TRUE(verdict.lse.ok);
 }
 
+TEST(AnswerCheck, RowsWithoutAKeyAreExactWithReferencesToo) {
+  Solved solved("n=40 heads=2 dim=16 mask=causal docs=30");
+  const HostTensor o_ref = solved.o, lse_ref = solved.lse;
+  Answer answer = solved.answer();
+  answer.o_ref = o_ref.view();
+  answer.lse_ref = lse_ref.view();
+  const std::vector<RowBlock> blocks = row_blocks(solved.problem, 16);
+  ASSERT_TRUE(check_answer(solved.problem, answer, blocks, {}).ok());
+  solved.o.set(0, 35, 0, 0, 1e-9);
+  solved.lse.set(0, 1, 36, 0, -3.0e38);
+  const Verdict verdict = check_answer(solved.problem, answer, blocks, {});
+  EXPECT_FALSE(verdict.o.ok);
+  EXPECT_FALSE(verdict.lse.ok);
+  EXPECT_EQ(verdict.lse.worst.substr(0, 13), "lse[0, 1, 36]") << verdict.lse.worst;
+}
+
 TEST(AnswerCheck, ASampleHoldsTheRowsThatItMust) {
   Solved solved("n=200 heads=2 dim=8 mask=causal");
   const HostTensor o_ref = solved.o, lse_ref = solved.lse;

@@ -199,6 +199,11 @@ TEST(Attend, ComparesWithTheReferencesOfTheFile) {
   EXPECT_NE(same.out.find("against o_ref and lse_ref"), std::string::npos) << same.out;
   std::filesystem::remove(folder.file("never.safetensors"));
 
+  // Another mask: as wrong for the plain implementation, which must not widen the limits.
+  const ToolResult other =
+      run_tool({"attend", "ref.safetensors", "--check", "--docs", "25,30"}, folder.path());
+  EXPECT_EQ(other.exit_status, 1) << other.out;
+
   tensors[3].values[(40 * 4 + 2) * 8 + 5] += 0.5f;
   const ToolResult wrong = check();
   EXPECT_EQ(wrong.exit_status, 1) << wrong.out;

@@ -80,7 +80,7 @@ TEST(Text, NumbersAsPeopleReadThem) {
   EXPECT_EQ(bytes_text(123'456'789'012), "123 GB");
   EXPECT_EQ(count_text(512), "512");
   EXPECT_EQ(count_text(31.25e6), "31.2 M");
-  EXPECT_EQ(duration_text(0.0425), "0.042 s");
+  EXPECT_EQ(duration_text(0.0426), "0.043 s");
   EXPECT_EQ(duration_text(12.34), "12.3 s");
   EXPECT_EQ(duration_text(3), "3 s");
   EXPECT_EQ(duration_text(125), "2 min 05 s");

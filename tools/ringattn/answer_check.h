@@ -36,8 +36,8 @@ std::vector<RowBlock> spread(const std::vector<RowBlock>& blocks, std::size_t mo
 // is furthest. `head_first`: the axes are those of lse, [batch, head, seq, 1].
 QueryPlace furthest_query(const ringattn_tensor& result, const ringattn_tensor& reference, bool head_first);
 
-// Views of global tensors; all are borrowed. A reference replaces the fp64 answer computed here, which then only
-// sets the limits.
+// Views of global tensors; all are borrowed. Where there is a reference, the result is compared with it; the limits
+// always come from the fp64 answer computed here, so that a wrong reference cannot widen them.
 struct Answer {
   ringattn_tensor q, k, v;
   ringattn_tensor o, lse;                         // lse [batch, head, seq, 1]

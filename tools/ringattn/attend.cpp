@@ -43,11 +43,12 @@ support::ProblemLine problem_of(const Options& options, const SafetensorsFile& f
   if (mask.empty()) mask = metadata_or(file, "causal", "0") == "1" ? "causal" : "full";
   std::vector<std::string> words = {word("q", input.q.shape[1]),          word("k", input.k.shape[1]),
                                     word("batch", input.q.shape[0]),      word("heads", input.q.shape[2]),
-                                    word("kv_heads", input.k.shape[2]),   word("dim", input.q.shape[3]),
-                                    word("dim_v", input.v.shape[3]),      word("dtype", input.dtype_name),
+                                    word("dim", input.q.shape[3]),        word("dtype", input.dtype_name),
                                     word("dtype_out", options.dtype_out), word("mask", mask),
                                     word("partition", options.partition), word("ranks", options.ranks),
                                     word("threads", options.threads)};
+  if (input.k.shape[2] != input.q.shape[2]) words.push_back(word("kv_heads", input.k.shape[2]));
+  if (input.v.shape[3] != input.q.shape[3]) words.push_back(word("dim_v", input.v.shape[3]));
   if (!options.docs.empty()) words.push_back(word("docs", options.docs));
   if (!options.docs_k.empty()) words.push_back(word("docs_k", options.docs_k));
   if (!options.offset.empty()) words.push_back(word("offset", options.offset));

@@ -40,7 +40,11 @@ std::string value_text(const Json& value) {
 
 void print_pair(const std::string& name, const std::string& value, int indent) {
   const std::string shown = std::string(static_cast<std::size_t>(indent), ' ') + name;
-  fmt::print("{:<{}} {}\n", shown, kNameWidth, value);
+  if (value.empty()) {
+    fmt::print("{}\n", shown);
+  } else {
+    fmt::print("{:<{}} {}\n", shown, kNameWidth, value);
+  }
 }
 
 // What stands behind the name of an entry: a flag is there or not, an explanation needs no key.

@@ -27,7 +27,6 @@ int report(int status, std::string_view message) {
 int run(int argc, char** argv) {
   CLI::App app("Exact attention over a sequence that is sharded across ranks.", "ringattn");
   app.set_version_flag("--version", version_text());
-  app.require_subcommand(1);
   app.footer(
       "A PROBLEM is a list of key=value words, for example\n"
       "  n=8192 heads=9 kv_heads=3 dim=64 dtype=bf16 mask=causal,window:512 docs=100,900 partition=zigzag "
@@ -48,6 +47,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return report(kExitBadInput, error.what());
   }
+  if (!action)
+    return report(kExitBadInput, "expected a subcommand: info, plan, attend, verify or demo (see --help)");
   const int status = action();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw RunFailed("cannot write to standard output");
