@@ -81,10 +81,11 @@ ringattn_status ringattn_comm_status(const ringattn_comm* comm) {
 void ringattn_comm_destroy(ringattn_comm* comm) {
   if (comm == nullptr || comm->generation != process_generation()) return;
   if (comm->children.load() != 0 || comm->comm->busy.load()) {
-    comm->context->log.write(RINGATTN_LOG_ERROR, "comm_destroy: " + std::to_string(comm->children.load()) +
-                                                     " plans are still alive" +
-                                                     (comm->comm->busy.load() ? " and a collective call is under way" : "") +
-                                                     "; nothing was destroyed");
+    comm->context->log.write(RINGATTN_LOG_ERROR,
+                             "comm_destroy: " + std::to_string(comm->children.load()) +
+                                 " plans are still alive" +
+                                 (comm->comm->busy.load() ? " and a collective call is under way" : "") +
+                                 "; nothing was destroyed");
     return;
   }
   comm->context->children.fetch_sub(1);

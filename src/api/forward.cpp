@@ -172,6 +172,9 @@ Status forward(std::int32_t count, ringattn_plan* const* plans, const ringattn_f
     request.add(*plans[i]->execution);
     plans[i]->execution->start(starting[i].tensors, starting[i].workspace, starting[i].refusal, in_memory);
   }
+  if (handle != nullptr) {
+    for (std::int32_t i = 0; i < count; ++i) handle->sequences.push_back(plans[i]->comm->comm->sequence());
+  }
   busy.keep();  // the request lets go of the comms when it settles
   engine.submit(request, handle == nullptr);
   if (handle != nullptr) {

@@ -44,6 +44,8 @@ struct ringattn_request {
   ringattn_context* context = nullptr;
   ringattn::ring::Request request;
   std::vector<ringattn_plan*> plans;
+  std::vector<std::uint64_t>
+      sequences;  // of each plan's comm: what cancel names, whatever runs there by then
   std::uint32_t generation = ringattn::process_generation();
 };
 

@@ -11,7 +11,10 @@ Status state_of(const ringattn_request& request) {
 }
 
 void cancel_parts(ringattn_request& request) {
-  for (ringattn_plan* plan : request.plans) plan->execution->cancel();
+  for (std::size_t i = 0; i < request.plans.size(); ++i) {
+    request.plans[i]->comm->comm->cancel(request.sequences[i]);
+    request.plans[i]->comm->comm->wake();
+  }
 }
 
 }  // namespace

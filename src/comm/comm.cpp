@@ -162,7 +162,8 @@ int Comm::poll() {
       transfer.status = done[i].status;
       transfer.data = done[i].data;
       transfer.loan = done[i].loan;
-      if (range_of(transfer.status) == StatusRange::comm) link_status_.store(transfer.status, std::memory_order_release);
+      if (range_of(transfer.status) == StatusRange::comm)
+        link_status_.store(transfer.status, std::memory_order_release);
       progressed();
       if (transfer.on_done != nullptr) transfer.on_done(transfer);
     }
@@ -182,7 +183,8 @@ Status Comm::state() const {
 
 Status Comm::end_dead() {
   Status why = state();
-  if (why.ok()) why = {link_status_.load(), std::string("transport ") + table_->name + " failed without a reason"};
+  if (why.ok())
+    why = {link_status_.load(), std::string("transport ") + table_->name + " failed without a reason"};
   abort(why.code(), why.message());
   return why;
 }

@@ -75,10 +75,11 @@ void Comm::watch(std::int32_t waits_for) {
   if (limit_ms < 0 || now - watched_since_ns_ < static_cast<std::uint64_t>(limit_ms) * kMillisecond) return;
   const std::string who = "rank " + std::to_string(rank);
   abort(RINGATTN_ERR_TIMEOUT,
-        arrived ? who + " made no progress for " + std::to_string(limit_ms) + " ms (timeout_ms) in " + what_ + ", while rank " +
-                      std::to_string(rank_) + " waited for rank " + std::to_string(waits_for)
-                : who + " did not enter collective call " + std::to_string(sequence_) + " (" + what_ + ") within " +
-                      std::to_string(limit_ms) + " ms (arrival_timeout_ms)");
+        arrived
+            ? who + " made no progress for " + std::to_string(limit_ms) + " ms (timeout_ms) in " + what_ +
+                  ", while rank " + std::to_string(rank_) + " waited for rank " + std::to_string(waits_for)
+            : who + " did not enter collective call " + std::to_string(sequence_) + " (" + what_ +
+                  ") within " + std::to_string(limit_ms) + " ms (arrival_timeout_ms)");
 }
 
 std::int32_t Comm::whom_to_wait_for(const std::vector<std::int32_t>& candidates) const {

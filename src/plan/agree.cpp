@@ -28,20 +28,30 @@ class Exchange {
 
   bool step() {
     comm_.poll();
-    if (comm_.dead()) return dead();
+    if (leaving_ || comm_.dead()) return leave();
+    std::int32_t rank = 0;
+    if (comm_.newly_canceled(sequence_, &rank)) {
+      why_ = {RINGATTN_ERR_RANK_MISMATCH,
+              "collective call: rank " + std::to_string(rank) +
+                  " canceled its forward, this rank makes plan_create; expected the same call"};
+      comm_.withdraw(sequence_);
+      return leave();
+    }
     if (digests_open_) {
       if (!digests_.step()) return false;
-      if (comm_.dead()) return dead();
+      if (comm_.dead()) return leave();
       digests_open_ = false;
       start_records();
     }
     if (!records_->step()) return false;
-    if (comm_.dead() || comm_.pending() != 0) return comm_.dead() && dead();
+    if (comm_.dead()) return leave();
+    if (comm_.pending() != 0) return false;
     decode_all();
     return true;
   }
 
   void idle() {
+    if (leaving_) return;
     const std::int32_t peer = digests_open_ ? digests_.waits_for() : records_->waits_for();
     comm_.tell(peer, true);
     if (peer >= 0) comm_.watch(peer);
@@ -54,16 +64,15 @@ class Exchange {
     records_ = std::make_unique<comm::RecordExchange>(comm_, sequence_, encode(agreement_.own));
   }
 
-  bool dead() {
-    if (!why_known_) why_ = comm_.end_dead();
-    why_known_ = true;
+  // Ends early. Posted transfers point into this object: it stays until they have ended, which they soon do.
+  bool leave() {
+    if (!leaving_ && why_.ok()) why_ = comm_.end_dead();
+    leaving_ = true;
     digests_.release_loans();
     if (records_ != nullptr) records_->release_loans();
-    // Posted transfers point into this object: it stays until they have ended, which a dead link does soon.
     if (comm_.pending() != 0) return false;
-    agreement_.status = agreement_.own.verdict != RINGATTN_OK
-                            ? Status(agreement_.own.verdict, agreement_.own.reason)
-                            : why_;
+    agreement_.status =
+        agreement_.own.verdict != RINGATTN_OK ? Status(agreement_.own.verdict, agreement_.own.reason) : why_;
     return true;
   }
 
@@ -85,8 +94,8 @@ class Exchange {
   comm::DigestExchange digests_;
   bool digests_open_;
   std::unique_ptr<comm::RecordExchange> records_;
-  bool why_known_ = false;
-  Status why_;  // of a dead comm
+  bool leaving_ = false;
+  Status why_;  // it leaves
 };
 
 void agree_in_memory(std::span<Agreement> agreements) {

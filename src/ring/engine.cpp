@@ -45,7 +45,8 @@ void Request::settle() {
   }
   if (refused != nullptr) failed = refused;
   if (failed != nullptr) result_ = failed->result();
-  for (Execution* part = first_; part != nullptr; part = part->next_part) {
+  for (Execution *part = first_, *next = nullptr; part != nullptr; part = next) {
+    next = part->next_part;  // a part whose comm is free may belong to the next request at once
     part->comm().busy.store(false, std::memory_order_release);
   }
   settled_.store(true, std::memory_order_release);

@@ -226,11 +226,6 @@ void Execution::stop(Status why) {
   phase_.store(Phase::stopping, std::memory_order_release);
 }
 
-void Execution::cancel() {
-  comm_.cancel(sequence_);
-  comm_.wake();
-}
-
 void Execution::end_if_quiet() {
   if (queue_.running() != 0) return;
   // First whatever has come, then giving it back: nothing of this call may be left when it ends.
@@ -309,10 +304,11 @@ std::uint64_t Execution::bytes_held() const {
   const auto bytes = [](const auto& list) {
     return static_cast<std::uint64_t>(list.capacity() * sizeof(list[0]));
   };
-  return layout_.bytes() + queue_.bytes() + trace_.bytes() + bytes(call_.sequences) + bytes(schedule_.operations) +
-         bytes(schedule_.after) + bytes(waiting_) + bytes(successor_first_) + bytes(successors_) + bytes(ended_operations_) +
-         bytes(operation_position_) + bytes(transfers_) + bytes(posted_ns_) + bytes(position_operation_) + bytes(blocks_) +
-         bytes(lent_views_) + bytes(receive_operation_) + bytes(progress_) + bytes(workers_);
+  return layout_.bytes() + queue_.bytes() + trace_.bytes() + bytes(call_.sequences) +
+         bytes(schedule_.operations) + bytes(schedule_.after) + bytes(waiting_) + bytes(successor_first_) +
+         bytes(successors_) + bytes(ended_operations_) + bytes(operation_position_) + bytes(transfers_) +
+         bytes(posted_ns_) + bytes(position_operation_) + bytes(blocks_) + bytes(lent_views_) +
+         bytes(receive_operation_) + bytes(progress_) + bytes(workers_);
 }
 
 }  // namespace ringattn::ring

@@ -56,7 +56,6 @@ class Execution {
   void idle();  // nothing to compute: tell the peers, and watch the one that is waited for
   void allow_own_tiles();
   void stop(Status why);
-  void cancel();  // any thread
 
   bool draw(Task& task) { return queue_.draw(task); }
   // Does a part of the task. True: there is more of it (`task` may have moved on to its next position).

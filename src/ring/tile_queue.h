@@ -37,7 +37,8 @@ class TileQueue {
   std::int64_t running() const { return running_.load(std::memory_order_acquire); }
   std::int64_t tiles() const { return tiles_; }
   std::uint64_t bytes() const {  // memory held
-    return 8 * (next_.capacity() + head_.capacity() + waiting_.capacity() + left_.capacity()) + 4 * finished_.capacity() + open_.capacity();
+    return 8 * (next_.capacity() + head_.capacity() + waiting_.capacity() + left_.capacity()) +
+           4 * finished_.capacity() + open_.capacity();
   }
 
  private:

@@ -121,11 +121,8 @@ TEST(ApiTensors, AnyAlignmentIsLegalAndRight) {
     std::vector<std::vector<char>> memory;
     for (int rank = 0; rank < 2; ++rank) {
       RankTensors& t = ring.tensors(rank);
-      const std::pair<HostTensor*, ringattn_tensor*> all[] = {{&t.q, &t.q_view},
-                                                              {&t.k, &t.k_view},
-                                                              {&t.v, &t.v_view},
-                                                              {&t.o, &t.o_view},
-                                                              {&t.lse, &t.lse_view}};
+      const std::pair<HostTensor*, ringattn_tensor*> all[] = {
+          {&t.q, &t.q_view}, {&t.k, &t.k_view}, {&t.v, &t.v_view}, {&t.o, &t.o_view}, {&t.lse, &t.lse_view}};
       for (const auto& [tensor, view] : all) {
         const auto bytes = static_cast<std::size_t>(tensor->size() * dtype_size(tensor->dtype()));
         memory.emplace_back(bytes + 70);

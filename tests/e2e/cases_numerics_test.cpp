@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/e2e/closed_forms.h"
+#include "tests/e2e/process_counts.h"
 #include "tests/support/ready_ring.h"
 
 namespace ringattn::support {
@@ -182,7 +183,7 @@ TEST(CaseB022, RandomStartDelaysDoNotChangeABit) {
   const Inputs inputs = random_inputs(problem, 22);
   Random random(22);
   std::set<std::uint64_t> hashes;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 20 / kSlowdown; ++round) {
     RunOptions options;
     options.drive = Drive::kThreads;
     for (int rank = 0; rank < 4; ++rank) options.start_delay_ms.push_back(static_cast<int>(random.below(60)));

@@ -331,6 +331,7 @@ std::vector<RowBlock> spread(const std::vector<RowBlock>& blocks, std::size_t mo
     if (found != blocks.end()) chosen.insert(static_cast<std::size_t>(found - blocks.begin()));
   }
   std::vector<RowBlock> result;
+  result.reserve(chosen.size());
   for (const std::size_t i : chosen) result.push_back(blocks[i]);
   return result;
 }

@@ -31,7 +31,7 @@ struct Options {
 };
 
 // What the file says about its own tensors counts where the command line says nothing.
-std::string metadata_or(const SafetensorsFile& file, std::string_view key, std::string otherwise) {
+std::string metadata_or(const SafetensorsFile& file, std::string_view key, const char* otherwise) {
   const auto found = file.metadata().find(key);
   return found == file.metadata().end() ? otherwise : found->second;
 }

@@ -85,7 +85,7 @@ Verdict check_demo(const support::ProblemLine& problem, const Answer& answer) {
   Progress progress(stdout, is_terminal(stdout), "fp64 check");
   const std::vector<RowBlock> all = row_blocks(problem, kRowsOfBlock);
   const auto most = static_cast<std::size_t>(kMostCheckedQueries / kRowsOfBlock);
-  const Verdict verdict =
+  Verdict verdict =
       check_answer(problem, answer, spread(all, most, {}), [&](double done) { progress.update(done); });
   progress.finish(fmt::format("{} of {} rows, all heads", grouped(verdict.rows), grouped(problem.queries)));
   return verdict;

@@ -199,6 +199,7 @@ ringattn_times RingRun::times(int rank) const {
 
 std::vector<RankTrace> RingRun::traces() const {
   std::vector<RankTrace> traces;
+  traces.reserve(plans_.size());
   for (int rank = 0; rank < problem_.ranks; ++rank) {
     traces.push_back(read_trace(plans_[static_cast<std::size_t>(rank)].get(), rank));
   }
