@@ -215,6 +215,7 @@ TEST(BadCommandLine, FilesOfProblems) {
   EXPECT_EQ(typo.out, "") << "nothing runs before all lines were read";
   write_file(folder.file("refused"), "n=3\nn=4 dim=600\n");
   expect_refused_with(run_tool({"verify", "--file", "refused"}, folder.path()), "refused:2: ");
+  expect_refused_with(run_tool({"verify", "n=3", "transport=pigeon"}), "pigeon");
 }
 
 }  // namespace

@@ -60,12 +60,17 @@ std::vector<Case> read_cases(const Options& options) {
   return cases;
 }
 
-// What the library says before anything runs: "" or why it refuses.
-std::string refusal_of(const ringattn_context* context, const support::ProblemLine& problem) {
+// What the library says before anything runs: "" or why it refuses the problem or the transport.
+std::string refusal_of(ringattn_context* context, const support::ProblemLine& problem) {
   const support::ProblemPlan structs(problem);
-  const ringattn_status status = ringattn_supports(const_cast<ringattn_context*>(context), &structs.desc(0));
-  if (status == RINGATTN_OK) return "";
-  return ringattn_last_error();
+  if (ringattn_supports(context, &structs.desc(0)) != RINGATTN_OK) return ringattn_last_error();
+  auto desc = RINGATTN_STRUCT(ringattn_comm_desc);
+  desc.world_size = 1;
+  desc.transport = problem.transport.empty() ? nullptr : problem.transport.c_str();
+  ringattn_comm* comm = nullptr;
+  if (ringattn_comm_create_local(context, &desc, &comm) != RINGATTN_OK) return ringattn_last_error();
+  ringattn_comm_destroy(comm);
+  return "";
 }
 
 Json limit_json(const support::LimitResult& limit) {
