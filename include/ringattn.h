@@ -318,14 +318,14 @@ typedef struct ringattn_plan_desc {
   ringattn_dtype dtype_out; /* of o: 0 = dtype; or F32 */
   uint32_t mask;            /* RINGATTN_MASK_... bits */
   int32_t accuracy;         /* RINGATTN_ACCURACY_... */
-  int64_t window_left;      /* read only with RINGATTN_MASK_WINDOW_LEFT, >= 0 */
-  int64_t window_right;     /* read only with RINGATTN_MASK_WINDOW_RIGHT, >= 0 */
+  int64_t window_left;      /* read only with RINGATTN_MASK_WINDOW_LEFT, 0..2^48 */
+  int64_t window_right;     /* read only with RINGATTN_MASK_WINDOW_RIGHT, 0..2^48 */
   double scale;             /* 0 = 1 / sqrt(head_dim_qk); negative and non-finite are refused */
   int32_t partition;        /* RINGATTN_PARTITION_... */
   int32_t query_cut;        /* RINGATTN_QUERY_CUT_... */
   int32_t scope;            /* RINGATTN_SCOPE_...; EXPLICIT needs CAPACITY */
   int32_t schedule;         /* RINGATTN_SCHEDULE_... */
-  int64_t stripe;           /* STRIPED: positions of one stripe, 0 = 1 */
+  int64_t stripe;           /* STRIPED: positions of one stripe, 0 = 1; else 0 */
   /* EXPLICIT: this rank's own keys, runs_k_count of them; borrowed during the call */
   const ringattn_run* runs_k;
   int64_t runs_k_count;
@@ -406,7 +406,7 @@ typedef struct ringattn_forward_args {
   const ringattn_tensor* q; /* [batch, local q, heads, head_dim_qk] */
   const ringattn_tensor* k; /* [batch, local k, kv_heads, head_dim_qk] */
   const ringattn_tensor* v; /* [batch, local k, kv_heads, head_dim_v] */
-  /* out: [batch, local q, heads, head_dim_v], dtype_out; must not overlap an input */
+  /* out: [batch, local q, heads, head_dim_v], dtype_out; must not overlap an input of any rank */
   const ringattn_tensor* o;
   /* out: [batch, heads, local q, 1], F32, natural logarithm; NULL = not wanted */
   const ringattn_tensor* lse;

@@ -124,12 +124,22 @@ Status compare_in_memory(std::int32_t count, ringattn_plan* const* plans, const 
   return plan::judge(records, 0);
 }
 
+// Of more, a comm that comes twice is found busy: to look at all pairs would cost more than it helps.
+constexpr std::int32_t kFewPlans = 256;
+
 Status check_plans(std::int32_t count, ringattn_plan* const* plans) {
   for (std::int32_t i = 0; i < count; ++i) {
+    if (plans[i] == nullptr && count > 1)
+      return invalid("plans[" + std::to_string(i) + "]: NULL, expected a handle");
     RINGATTN_TRY(api::check_handle(plans[i], "plan"));
     if (plans[i]->comm == nullptr) return invalid("plan: a preview, expected a plan made by plan_create");
     if (plans[i]->context != plans[0]->context)
       return invalid("plans[" + std::to_string(i) + "]: of another context, expected all of one");
+    for (std::int32_t j = 0; j < i && count <= kFewPlans; ++j) {
+      if (plans[j]->comm != plans[i]->comm) continue;
+      return invalid("plans[" + std::to_string(i) + "]: of the same comm as plans[" + std::to_string(j) +
+                     "], expected one plan of each comm");
+    }
     RINGATTN_TRY(plans[i]->comm->comm->state());
   }
   return {};

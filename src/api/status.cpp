@@ -10,6 +10,9 @@ thread_local std::string last_error;
 ringattn_status report(const Status& status) noexcept {
   try {
     last_error = status.message();
+    for (char& c : last_error) {
+      if (static_cast<unsigned char>(c) < ' ') c = ' ';  // one line, whatever a caller's string held
+    }
   } catch (...) {
     last_error.clear();  // keeps what room it has: without memory the code alone has to do
   }

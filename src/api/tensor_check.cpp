@@ -9,6 +9,7 @@ namespace ringattn::api {
 namespace {
 
 constexpr const char* kAxes[4] = {"batch", "seq", "head", "dim"};
+constexpr const char* kLseAxes[4] = {"batch", "head", "seq", "dim"};
 
 std::string shown(std::int64_t value) { return std::to_string(value); }
 
@@ -28,9 +29,10 @@ std::int64_t element_size(std::int32_t dtype) {
 }
 
 Status check_shape(const std::string& name, const ringattn_tensor& t, const std::int64_t (&wanted)[4]) {
+  const auto& axes = name.starts_with("lse") ? kLseAxes : kAxes;
   for (int axis = 0; axis < 4; ++axis) {
     if (t.shape[axis] >= 0 && (wanted[axis] < 0 || t.shape[axis] == wanted[axis])) continue;
-    return invalid(name + ".shape[" + shown(axis) + "] (" + kAxes[axis] + "): " + shown(t.shape[axis]) +
+    return invalid(name + ".shape[" + shown(axis) + "] (" + axes[axis] + "): " + shown(t.shape[axis]) +
                    ", expected " + (wanted[axis] < 0 ? "at least 0" : shown(wanted[axis])));
   }
   return {};
@@ -126,7 +128,11 @@ Status read_tensor(const ringattn_tensor* given, const char* name, TensorUse use
     dense *= t.shape[axis] == 0 ? 1 : t.shape[axis];
     if (dense > (static_cast<__int128>(1) << 60)) return invalid(who + ".shape: its bytes overflow 64 bits");
   }
-  return check_strides(who, out, use);
+  RINGATTN_TRY(check_strides(who, out, use));
+  for (int axis = 0; axis < 4; ++axis) {
+    if (out.shape[axis] <= 1) out.stride[axis] = 0;  // never stepped over: whatever it says, it cannot overflow
+  }
+  return {};
 }
 
 bool may_overlap(const TensorView& a, const TensorView& b) {

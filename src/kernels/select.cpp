@@ -33,12 +33,17 @@ Choice choose_forced(const Problem& problem, const std::string& forced) {
     if (forced != kernel->name) continue;
     std::string reason = kernel->refuse(problem);
     if (reason.empty()) return {kernel, "", false};
-    return {nullptr, reason.insert(0, std::string(kernel->name).append(": ")), false};
+    return {nullptr,
+            reason.insert(0, std::string("RINGATTN_FORCE_KERNEL: ").append(kernel->name).append(": ")),
+            false};
   }
   const auto names = known_kernel_names();
   const bool known = std::find(names.begin(), names.end(), forced) != names.end();
   const std::string what = known ? "this CPU cannot run it" : "there is no kernel of this name";
-  return {nullptr, "'" + forced + "': " + what + "; available: " + available_names(), !known};
+  return {
+      nullptr,
+      "RINGATTN_FORCE_KERNEL: '" + forced.substr(0, 64) + "': " + what + "; available: " + available_names(),
+      !known};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -106,6 +107,9 @@ void RingRun::scatter(const ringattn_tensor& q, const ringattn_tensor& k, const 
 
 void RingRun::gather(const ringattn_tensor& o, const ringattn_tensor& lse) const {
   const ringattn_tensor lse_tokens = token_view(lse);
+  // Padding belongs to no rank: its rows are O = 0, as the buffer begins, and lse = -inf.
+  std::fill_n(static_cast<float*>(lse.data), lse.shape[0] * lse.shape[1] * lse.shape[2],
+              -std::numeric_limits<float>::infinity());
   for (int rank = 0; rank < problem_.ranks; ++rank) {
     const ringattn_plan* plan = plans_[static_cast<std::size_t>(rank)].get();
     const Shards& shards = shards_[static_cast<std::size_t>(rank)];

@@ -70,6 +70,18 @@ std::string refusal_of(ringattn_context* context, const support::ProblemLine& pr
   ringattn_comm* comm = nullptr;
   if (ringattn_comm_create_local(context, &desc, &comm) != RINGATTN_OK) return ringattn_last_error();
   ringattn_comm_destroy(comm);
+  // The values of the call are judged with a plan.
+  const ringattn_facts facts = structs.facts(false);
+  ringattn_plan* raw_plan = nullptr;
+  if (ringattn_plan_preview(context, &structs.desc(0), 0, problem.ranks, &facts, &raw_plan) != RINGATTN_OK) {
+    return ringattn_last_error();
+  }
+  const Plan plan(raw_plan);
+  std::int64_t length = 0;
+  if (problem.batch > 0 && ringattn_plan_local_length(plan.get(), RINGATTN_AXIS_QUERY, 0, 0, structs.call(),
+                                                      &length) != RINGATTN_OK) {
+    return ringattn_last_error();
+  }
   return "";
 }
 
