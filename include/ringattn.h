@@ -13,9 +13,9 @@
  *     6 comm      7 plan                  8 the values of one call   9 execution  10 requests
  *    11 what a plan tells (ringattn/inspect.h)   12 sharding helpers, 13 merge (ringattn/shards.h)
  *
- * Threads. A context may be used from any thread at any time. A comm, and the plans made on it, are used by
- * one thread at a time (a second thread gets RINGATTN_ERR_BUSY), except ringattn_comm_abort, which any
- * thread may call at any time. A request is used by one thread at a time, any thread;
+ * Threads. A context may be used from any thread at any time. Collective calls on a comm and its plans come
+ * from one thread at a time (a second thread gets RINGATTN_ERR_BUSY); what a plan tells, ringattn_comm_status
+ * and ringattn_comm_abort from any thread. A request is used by one thread at a time, any thread;
  * ringattn_request_cancel from any thread. ringattn_last_error is the calling thread's own.
  *
  * Collective. A call marked "collective" must be made by every rank of the comm, in the same order on all

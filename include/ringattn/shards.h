@@ -28,10 +28,10 @@ RINGATTN_API ringattn_status ringattn_plan_positions(const ringattn_plan* plan, 
                                                      uint64_t* count);
 
 /* Copies one rank's tokens out of a global tensor into its local shard, or back. Axes [batch, seq, head,
- * dim] (for lse view it as [batch, seq, head, 1] by strides); any head count and dim, equal in both; any
- * dtype, equal in both. The global seq is at least the row's total, the local seq at least the local
- * length; rows beyond are left as they are (fill a global O with 0 and a global lse with -inf first). Any
- * thread; blocks; not collective. INVALID_ARGUMENT, STRUCT_SIZE. */
+ * dim] (for lse the view with shape {B, S, H, 1}, stride {H * S, 1, S, 1}); any head count and dim, equal
+ * in both; any dtype, equal in both. The global seq is at least the row's total, the local seq at least the
+ * local length; rows beyond are left as they are (fill a global O with 0 and a global lse with -inf first).
+ * Any thread; blocks; not collective. INVALID_ARGUMENT, STRUCT_SIZE. */
 RINGATTN_API ringattn_status ringattn_shard(const ringattn_plan* plan, int32_t axis, int32_t rank,
                                             const ringattn_call* call, const ringattn_tensor* global,
                                             const ringattn_tensor* local);
