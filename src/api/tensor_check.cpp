@@ -130,7 +130,8 @@ Status read_tensor(const ringattn_tensor* given, const char* name, TensorUse use
   }
   RINGATTN_TRY(check_strides(who, out, use));
   for (int axis = 0; axis < 4; ++axis) {
-    if (out.shape[axis] <= 1) out.stride[axis] = 0;  // never stepped over: whatever it says, it cannot overflow
+    if (out.shape[axis] <= 1)
+      out.stride[axis] = 0;  // never stepped over: whatever it says, it cannot overflow
   }
   return {};
 }

@@ -110,6 +110,12 @@ void Execution::start(const ForwardTensors& tensors, std::byte* workspace, Statu
   const double keys = static_cast<double>(plan_.most_capacity_k);
   task_flops_ = 2.0 * plan_.kernel->lanes * keys *
                 static_cast<double>(plan_.problem.head_dim_qk + plan_.problem.head_dim_v);
+  // Before any tile can be drawn: those of the own block may run while the ranks still agree.
+  own_view_ = BlockView{tensors_.k.data,
+                        tensors_.v.data,
+                        {tensors_.k.stride[0], tensors_.k.stride[1], tensors_.k.stride[2]},
+                        {tensors_.v.stride[0], tensors_.v.stride[1], tensors_.v.stride[2]}};
+  blocks_[static_cast<std::size_t>(plan_.rank)] = own_view_;
   phase_.store(Phase::digests, std::memory_order_release);
   // A refusal has a digest of its own, so that everybody comes to the records.
   const std::uint64_t own =
@@ -154,11 +160,6 @@ void Execution::begin_running() {
   times_.agree_ns = agreed_ns_ - start_ns_;
   trace_.add(RINGATTN_EVENT_AGREE, -1, -1, -1, 0, start_ns_, agreed_ns_, 0);
   phase_.store(Phase::running, std::memory_order_release);
-  own_view_ = BlockView{tensors_.k.data,
-                        tensors_.v.data,
-                        {tensors_.k.stride[0], tensors_.k.stride[1], tensors_.k.stride[2]},
-                        {tensors_.v.stride[0], tensors_.v.stride[1], tensors_.v.stride[2]}};
-  blocks_[static_cast<std::size_t>(plan_.rank)] = own_view_;
   const std::int32_t count = static_cast<std::int32_t>(schedule_.operations.size());
   operations_left_ = count;
   // Finalize is a position of each tile's own chain: open from now on, as outputs may be written.
@@ -176,11 +177,6 @@ void Execution::allow_own_tiles() {
   if (!agreeing() || !refusal_.ok() || position_operation_.size() < 2) return;
   const schedule::Operation& first = schedule_.operations[static_cast<std::size_t>(position_operation_[0])];
   if (first.block != plan_.rank || first.after_count != 0) return;
-  blocks_[static_cast<std::size_t>(plan_.rank)] =
-      BlockView{tensors_.k.data,
-                tensors_.v.data,
-                {tensors_.k.stride[0], tensors_.k.stride[1], tensors_.k.stride[2]},
-                {tensors_.v.stride[0], tensors_.v.stride[1], tensors_.v.stride[2]}};
   queue_.open(0);
 }
 
