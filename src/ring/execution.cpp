@@ -1,7 +1,7 @@
 // The phases of an execution: agreement, run, end.
 #include "ring/execution.h"
 
-#include <type_traits>
+#include <span>
 
 #include "base/clock.h"
 #include "base/digest.h"
@@ -300,8 +300,7 @@ ringattn_times Execution::times() const {
 
 std::uint64_t Execution::bytes_held() const {
   const auto bytes = [](const auto& list) {
-    return static_cast<std::uint64_t>(list.capacity() *
-                                      sizeof(typename std::decay_t<decltype(list)>::value_type));
+    return static_cast<std::uint64_t>(std::span(list.data(), list.capacity()).size_bytes());
   };
   return layout_.bytes() + queue_.bytes() + trace_.bytes() + bytes(call_.sequences) +
          bytes(schedule_.operations) + bytes(schedule_.after) + bytes(waiting_) + bytes(successor_first_) +
