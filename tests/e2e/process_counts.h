@@ -4,9 +4,11 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <iterator>
+#include <thread>
 
 namespace ringattn::support {
 
@@ -16,6 +18,13 @@ inline int entries_of(const char* folder) {
 }
 
 inline int thread_count() { return entries_of("/proc/self/task"); }
+// The count once it is at most `most`, or what it still is after five seconds: the kernel lists a thread for a moment
+// after it was joined, and oneTBB ends its threads when it likes.
+inline int threads_down_to(int most) {
+  for (int i = 0; i < 500 && thread_count() > most; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return thread_count();
+}
 inline int open_files() { return entries_of("/proc/self/fd"); }
 
 // Bytes handed out by malloc and not yet freed, large mappings included.
