@@ -14,13 +14,15 @@ namespace ringattn::kernels {
 // head-in-group. A tile is up to Kernel::lanes consecutive f of one (batch row, kv head), so that GQA
 // shares each K/V row it loads, and no lane is wasted at a head's end.
 inline constexpr int kMaxLanes = 64;
+inline constexpr int kMaxBackwardLanes = 128;
 
 struct Shape {
   std::int64_t head_dim_qk, head_dim_v;
   std::int64_t group;
   DType dtype, dtype_out;
   double scale;
-  bool exact;  // RINGATTN_ACCURACY_EXACT
+  bool exact;        // RINGATTN_ACCURACY_EXACT
+  DType dtype_grad;  // of dQ, dK, dV as the caller gets them
 };
 
 // Strides are in elements; the innermost (dim) stride is 1. Pointers may have any alignment.
@@ -55,6 +57,51 @@ struct OutputTile {
   int lanes;
 };
 
+// The queries of a backward tile, with what forward left of them and what flows into them. Lanes as in QueryTile; q is in
+// dtype, o and d_o in dtype_out.
+struct GradientTile {
+  struct Rows {
+    const void* data;  // row 0 of the shard, first head of the group
+    std::int64_t row_stride, head_stride;
+  };
+  Rows q, o, d_o;
+  Rows lse;    // float, natural logarithm
+  Rows d_lse;  // float; data is null where nothing flows into lse
+  std::int64_t first;
+  int lanes;    // 1..Backward::lanes
+  bool packed;  // the last attend with this scratch was for this same tile
+};
+
+// Sums of dK and dV of one kv head, fp32, row j for local key j: rows head_dim_qk and head_dim_v floats apart.
+struct KeyGradients {
+  float* d_k;
+  float* d_v;
+};
+
+struct QueryGradients {
+  void* d_q;  // row 0, first head of the group; dtype_grad
+  std::int64_t row_stride, head_stride;
+  std::int64_t first;
+  int lanes;       // to write
+  int real_lanes;  // of them, the lanes that begin was given; the rest is padding and becomes 0
+};
+
+// State of a backward tile: lse, delta = rowsum(dO * O) - dlse and the sum of dQ per lane, fp32, in the kernel's own layout.
+// attend adds one range of keys: to the state's dQ, and to the key gradients of that range (which the caller has zeroed
+// before the first tile). The caller gives ranges of a tile, and tiles of a range, in a fixed order, and no two tiles work
+// on the same range at the same time; with that the sums depend on nothing but the arguments. A lane whose lse is -inf gives
+// nothing. Non-finite values of a (query, key) pair that the mask hides must not reach anything (bitwise).
+struct Backward {
+  int lanes;
+  std::int64_t keys_per_task;  // the executor gives ranges that do not cross multiples of this
+  std::size_t (*state_bytes)(const Shape& shape);
+  std::size_t (*scratch_bytes)(const Shape& shape);
+  void (*begin)(const Shape& shape, const GradientTile& tile, void* state);
+  void (*attend)(const Shape& shape, const GradientTile& tile, const KeyRange& keys,
+                 const KeyGradients& gradients, void* state, void* scratch);
+  void (*finalize)(const Shape& shape, const QueryGradients& out, const void* state);
+};
+
 // State of a tile: unnormalised O, row maximum m and row sum l per lane, fp32, in the kernel's own layout,
 // 64-byte aligned. attend may be given key ranges in any order; the result depends on that order only by
 // rounding, and on nothing else (not on scratch, thread or other tiles). A row that saw no key ends as O =
@@ -71,6 +118,7 @@ struct Kernel {
   void (*attend)(const Shape& shape, const QueryTile& queries, const KeyRange& keys, void* state,
                  void* scratch);
   void (*finalize)(const Shape& shape, const OutputTile& out, const void* state);
+  Backward backward;
 };
 
 // All kernels that this machine can run, best first; the last is the reference, which accepts every legal

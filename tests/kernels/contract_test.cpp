@@ -15,7 +15,7 @@ class KernelContract : public EveryKernel {};
 RINGATTN_FOR_EVERY_KERNEL(KernelContract);
 
 Shape shape_of(std::int64_t dim_qk, std::int64_t dim_v, DType dtype = DType::f32, std::int64_t group = 1) {
-  return {dim_qk, dim_v, group, dtype, dtype, 1 / std::sqrt(static_cast<double>(dim_qk)), false};
+  return {dim_qk, dim_v, group, dtype, dtype, 1 / std::sqrt(static_cast<double>(dim_qk)), false, DType::f32};
 }
 
 template <typename T>

@@ -59,8 +59,9 @@ TEST_P(KernelNonFinite, StaysInTheRowsThatSeeIt) {
     const DType dtype = std::vector{DType::f32, DType::f16, DType::bf16}[seed % 3];
     const auto dims =
         std::vector<std::pair<std::int64_t, std::int64_t>>{{8, 8}, {17, 33}, {1, 1}, {64, 70}}[random() % 4];
-    const Shape shape{dims.first, dims.second, 1 + static_cast<std::int64_t>(random() % 3), dtype, DType::f32,
-                      0.3,        false};
+    const Shape shape{dims.first, dims.second, 1 + static_cast<std::int64_t>(random() % 3),
+                      dtype,      DType::f32,  0.3,
+                      false,      DType::f32};
     Case test(shape, 1 + static_cast<int>(random() % static_cast<std::uint64_t>(kernel().lanes)), 250);
     test.fill(random);
     for (int lane = 0; lane < test.lanes; ++lane) {
@@ -84,7 +85,7 @@ TEST_P(KernelNonFinite, StaysInTheRowsThatSeeIt) {
 TEST_P(KernelNonFinite, EveryCausalEdge) {
   for (std::int64_t bad = 100; bad < 100 + kernel().lanes + 2; ++bad) {
     std::mt19937_64 random(static_cast<std::uint64_t>(bad));
-    Case test({5, 6, 1, DType::f32, DType::f32, 0.5, false}, kernel().lanes, 200);
+    Case test({5, 6, 1, DType::f32, DType::f32, 0.5, false, DType::f32}, kernel().lanes, 200);
     test.fill(random);
     for (int lane = 0; lane < test.lanes; ++lane) test.hi[static_cast<std::size_t>(lane)] = 100 + lane;
     expect_contained(kernel(), test, {bad}, Where::both, std::nanf(""), {{0, 200}}, "causal");
@@ -94,7 +95,7 @@ TEST_P(KernelNonFinite, EveryCausalEdge) {
 // A score of -inf is a key of weight 0, wherever in the row it stands; a row of nothing else is NaN, not empty.
 TEST_P(KernelNonFinite, ScoresOfMinusInfinity) {
   for (const bool first : {true, false}) {
-    Case test({1, 2, 1, DType::f32, DType::f32, 1.0, false}, 3, 240);
+    Case test({1, 2, 1, DType::f32, DType::f32, 1.0, false, DType::f32}, 3, 240);
     std::mt19937_64 random(7);
     test.fill(random);
     for (int lane = 0; lane < 3; ++lane) test.q.set(lane, 0, 0, 1);
@@ -115,7 +116,7 @@ TEST_P(KernelNonFinite, ScoresOfMinusInfinity) {
 }
 
 TEST_P(KernelNonFinite, InfiniteScoreMakesItsRowNaN) {
-  Case test({1, 1, 1, DType::f32, DType::f32, 1.0, false}, 2, 130);
+  Case test({1, 1, 1, DType::f32, DType::f32, 1.0, false, DType::f32}, 2, 130);
   std::mt19937_64 random(8);
   test.fill(random);
   test.q.set(0, 0, 0, 1), test.q.set(1, 0, 0, 1);

@@ -83,10 +83,15 @@ TEST(SelectKernel, SizesAreWholeCacheLines) {
     EXPECT_GE(kernel->lanes, 1);
     EXPECT_LE(kernel->lanes, kMaxLanes);
     EXPECT_GE(kernel->keys_per_task, 1);
+    EXPECT_GE(kernel->backward.lanes, 1);
+    EXPECT_LE(kernel->backward.lanes, kMaxBackwardLanes);
+    EXPECT_GE(kernel->backward.keys_per_task, 1);
     for (const std::int64_t dim : {1, 63, 576}) {
-      const Shape shape{dim, dim, 1, DType::bf16, DType::bf16, 1, false};
+      const Shape shape{dim, dim, 1, DType::bf16, DType::bf16, 1, false, DType::bf16};
       EXPECT_EQ(kernel->state_bytes(shape) % 64, 0u) << kernel->name;
       EXPECT_EQ(kernel->scratch_bytes(shape) % 64, 0u) << kernel->name;
+      EXPECT_EQ(kernel->backward.state_bytes(shape) % 64, 0u) << kernel->name;
+      EXPECT_EQ(kernel->backward.scratch_bytes(shape) % 64, 0u) << kernel->name;
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cpu/finalize-inl.h"
 #include "kernels/cpu/mask-inl.h"
 #include "kernels/cpu/micro-inl.h"
 #include "kernels/cpu/pack-inl.h"
@@ -130,7 +131,7 @@ HWY_NOINLINE void AttendPanel(const Shape& shape, const PanelView& view, Block& 
   const Rows keys{block.keys.at(view.begin), block.keys.stride};
   PanelScores<kVectors>(keys, count, shape.head_dim_qk, panel.queries, scratch.scores,
                         std::exchange(block.values_ahead, {}));
-  if (!view.full) HideUnseen<kVectors>(view, scratch.scores);
+  if (!view.full) ReplaceUnseen<kVectors>(view, kNoMaximum, scratch.scores);
   PanelSoftmax<kVectors>(scratch.scores, count, view.seen, panel.maximum, panel.sum, correction);
   if (std::exchange(block.copy_values, false)) {
     CopyRows(shape.dtype, block.count, shape.head_dim_v, scratch.values, block.values);

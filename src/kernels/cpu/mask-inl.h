@@ -61,19 +61,18 @@ inline void Look(std::int64_t first, std::int64_t count, const std::int64_t* lo,
   }
 }
 
-// Scores that a lane does not see become -inf, whatever they were.
+// Numbers [key][lane] of pairs that the mask hides become `hidden`, whatever they were.
 template <int kVectors>
-HWY_INLINE void HideUnseen(const PanelView& view, float* HWY_RESTRICT scores) {
+HWY_INLINE void ReplaceUnseen(const PanelView& view, float hidden, float* HWY_RESTRICT numbers) {
   const Floats d;
-  const Vector hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
   for (std::int64_t j = 0; j < view.end - view.begin; ++j) {
     const Vector key = hn::Set(d, static_cast<float>(j));
     for (int v = 0; v < kVectors; ++v) {
       const int lane = v * kVectorLanes;
-      float* const place = scores + j * kVectors * kVectorLanes + lane;
+      float* const place = numbers + j * kVectors * kVectorLanes + lane;
       const auto visible =
           hn::And(hn::Ge(key, hn::Load(d, view.low + lane)), hn::Lt(key, hn::Load(d, view.high + lane)));
-      hn::Store(hn::IfThenElse(visible, hn::Load(d, place), hidden), d, place);
+      hn::Store(hn::IfThenElse(visible, hn::Load(d, place), hn::Set(d, hidden)), d, place);
     }
   }
 }

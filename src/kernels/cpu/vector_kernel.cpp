@@ -5,6 +5,10 @@
 //   micro     the two products in registers    softmax   exp2, online maximum and sum
 //   mask      what a panel sees of a block     attend    the loop over blocks and panels
 //   finalize  state to output
+// Backward: S^T and dP^T = V dO^T are products like the scores, dQ^T += K^T dS^T is one like the outputs;
+// dV += P^T dO and dK += dS^T Q have vectors along channels.
+//   backward_pack      queries and output gradients in    backward           the loop over blocks and panels
+//   gradient_micro     the products of dK and dV          backward_finalize  begin, and dQ out
 
 // Not compiled: SSSE3 and SVE, which nobody has tested, and AVX3_DL, which adds nothing that is used here.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
@@ -20,6 +24,8 @@
 #if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
 
 #include "kernels/cpu/attend-inl.h"
+#include "kernels/cpu/backward-inl.h"
+#include "kernels/cpu/backward_finalize-inl.h"
 #include "kernels/cpu/finalize-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -45,8 +51,12 @@ inline void Exp2Array(const float* x, std::size_t count, float* y) {
   }
 }
 
+inline constexpr Backward kBackward = {kMaxBackwardLanes,       kBackwardKeysPerTask, &backward_state_bytes,
+                                       &backward_scratch_bytes, &BackwardBegin,       &BackwardAttend,
+                                       &BackwardFinalize};
+
 inline constexpr VectorKernel kKernel = {{kName, kMaxLanes, kKeysPerTask, &refuse_nothing_legal, &state_bytes,
-                                          &scratch_bytes, &Begin, &Attend, &Finalize},
+                                          &scratch_bytes, &Begin, &Attend, &Finalize, kBackward},
                                          &Exp2Array};
 
 }  // namespace ringattn::kernels::cpu::HWY_NAMESPACE

@@ -6,6 +6,8 @@
 #include <type_traits>
 
 #include "base/float_convert.h"
+#include "kernels/reference/backward.h"
+#include "kernels/reference/load.h"
 #include "kernels/shape.h"
 
 namespace ringattn::kernels {
@@ -26,18 +28,6 @@ template <typename Real>
 Row<Real> row_of(const Shape& shape, void* state, int lane) {
   auto* reals = static_cast<Real*>(state);
   return {reals + lane, reals + kLanes + lane, reals + 2 * kLanes + lane * shape.head_dim_v};
-}
-
-template <typename Real>
-Real load_real(const void* data, DType dtype, std::int64_t index) {
-  if (dtype == DType::f32) return load_bits<float>(data, index);
-  const auto half = load_bits<std::uint16_t>(data, index);
-  return dtype == DType::f16 ? f16_to_float(half) : bf16_to_float(half);
-}
-
-template <typename Real>
-void load_reals(const void* source, DType dtype, std::int64_t count, Real* target) {
-  for (std::int64_t i = 0; i < count; ++i) target[i] = load_real<Real>(source, dtype, i);
 }
 
 template <typename Real>
@@ -73,13 +63,6 @@ void update(const Row<Real>& row, Real score, const Real* value, std::int64_t di
   *row.maximum = maximum;
   *row.sum = *row.sum * correction + probability;
   for (std::int64_t d = 0; d < dim; ++d) row.o[d] = row.o[d] * correction + probability * value[d];
-}
-
-template <typename Real>
-Real dot(const Real* a, const Real* b, std::int64_t dim) {
-  Real sum = 0;
-  for (std::int64_t d = 0; d < dim; ++d) sum += a[d] * b[d];
-  return sum;
 }
 
 template <typename Real>
@@ -128,7 +111,7 @@ void finalize(const Shape& shape, const OutputTile& out, const void* state) {
 }
 
 template <typename Real>
-constexpr Kernel make_kernel(const char* name) {
+Kernel make_kernel(const char* name) {
   return {name,
           kLanes,
           kKeysPerTask,
@@ -137,15 +120,19 @@ constexpr Kernel make_kernel(const char* name) {
           &scratch_bytes<Real>,
           &begin<Real>,
           &attend<Real>,
-          &finalize<Real>};
+          &finalize<Real>,
+          reference_backward<Real>()};
 }
-
-constexpr Kernel kFloat = make_kernel<float>("cpu.reference");
-constexpr Kernel kDouble = make_kernel<double>("cpu.reference.fp64");
 
 }  // namespace
 
-const Kernel& reference_kernel() { return kFloat; }
-const Kernel& reference_fp64_kernel() { return kDouble; }
+const Kernel& reference_kernel() {
+  static const Kernel kernel = make_kernel<float>("cpu.reference");
+  return kernel;
+}
+const Kernel& reference_fp64_kernel() {
+  static const Kernel kernel = make_kernel<double>("cpu.reference.fp64");
+  return kernel;
+}
 
 }  // namespace ringattn::kernels
