@@ -78,10 +78,11 @@ typedef struct ringattn_completion_v1 {
 /* What a rank tells all others; last value wins. */
 typedef struct ringattn_beat_v1 {
   uint32_t struct_size;
-  int32_t waits_for; /* the rank it waits for now, -1 = none */
-  uint64_t counter;  /* moves whenever the rank makes progress */
-  uint64_t entered;  /* sequence number of the last collective call it has entered, from 1 */
-  uint64_t canceled; /* sequence number of the last one it has canceled, 0 = none */
+  int32_t waits_for;        /* the rank it waits for now, -1 = none */
+  uint64_t counter;         /* moves whenever the rank makes progress */
+  uint64_t entered;         /* sequence number of the last collective call it has entered, from 1 */
+  uint64_t canceled;        /* sequence number of the last one it has canceled, 0 = none */
+  uint64_t canceled_before; /* bit i: it has also canceled number canceled - 1 - i */
 } ringattn_beat_v1;
 
 typedef struct ringattn_transport_v1 {

@@ -11,6 +11,14 @@ namespace {
 std::atomic<std::uint64_t> next_ring{1};
 constexpr int kCompletionsAtOnce = 32;
 
+constexpr std::uint64_t kToldCancels = 64;  // that a beat tells besides the last
+
+bool has_canceled(const ringattn_beat_v1& beat, std::uint64_t sequence) {
+  if (beat.canceled <= sequence) return beat.canceled == sequence;
+  const std::uint64_t back = beat.canceled - sequence - 1;
+  return back < kToldCancels && (beat.canceled_before >> back & 1) != 0;
+}
+
 void host_log(void* self, std::int32_t level, const char* message) {
   static_cast<const Log*>(self)->write(level, message == nullptr ? "" : message);
 }
@@ -76,7 +84,11 @@ std::uint64_t Comm::enter(const char* what) {
 void Comm::cancel(std::uint64_t sequence) {
   const std::lock_guard lock(beat_mutex_);
   if (beat_.canceled >= sequence) return;
+  const std::uint64_t ahead = sequence - beat_.canceled;
+  std::uint64_t before = ahead < 64 ? beat_.canceled_before << ahead : 0;
+  if (beat_.canceled != 0 && ahead <= 64) before |= std::uint64_t{1} << (ahead - 1);
   beat_.canceled = sequence;
+  beat_.canceled_before = before;
   table_->tell(link_, &beat_);
 }
 
@@ -90,7 +102,7 @@ ringattn_beat_v1 Comm::ask(std::int32_t rank) const {
 
 bool Comm::canceled_here(std::uint64_t sequence) {
   const std::lock_guard lock(beat_mutex_);
-  return beat_.canceled == sequence;
+  return has_canceled(beat_, sequence);
 }
 
 bool Comm::newly_canceled(std::uint64_t sequence, std::int32_t* rank) {
@@ -102,15 +114,15 @@ bool Comm::newly_canceled(std::uint64_t sequence, std::int32_t* rank) {
   if (now - asked_ns_ < 1'000'000) return false;
   asked_ns_ = now;
   for (std::int32_t r = 0; r < world_; ++r) {
-    if (ask(r).canceled != sequence) continue;
+    if (!has_canceled(ask(r), sequence)) continue;
     *rank = r;
     return true;
   }
   return false;
 }
 
-bool Comm::canceled_later(std::int32_t rank, std::uint64_t sequence) const {
-  return ask(rank).canceled > sequence;
+bool Comm::canceled_long_after(std::int32_t rank, std::uint64_t sequence) const {
+  return ask(rank).canceled > sequence + kToldCancels;
 }
 
 bool Comm::entered(std::int32_t rank, std::uint64_t sequence) const { return ask(rank).entered >= sequence; }

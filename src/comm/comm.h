@@ -79,7 +79,8 @@ class Comm {
   // A rank of `candidates` that has not entered this call, else the first.
   std::int32_t whom_to_wait_for(const std::vector<std::int32_t>& candidates) const;
   bool entered(std::int32_t rank, std::uint64_t sequence) const;
-  bool canceled_later(std::int32_t rank, std::uint64_t sequence) const;  // a call after this one
+  // Has it canceled a call so much later that its beats no longer tell of this one?
+  bool canceled_long_after(std::int32_t rank, std::uint64_t sequence) const;
 
   void wait(std::uint64_t timeout_ns) { table_->wait(link_, timeout_ns); }
   void wake() { table_->wake(link_); }
@@ -123,7 +124,7 @@ class Comm {
 };
 
 // Tags: sequence number in the upper 40 bits, then what, then which.
-enum class TagKind : std::uint64_t { digest = 1, record_size = 2, record = 3, block = 4 };
+enum class TagKind : std::uint64_t { digest = 1, record_size = 2, record = 3, block = 4, gradient = 5 };
 inline std::uint64_t tag_of(std::uint64_t sequence, TagKind kind, std::uint64_t which) {
   return (sequence << 24) | (static_cast<std::uint64_t>(kind) << 16) | which;
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -137,6 +138,25 @@ TEST_F(RingComm, AnOlderCancelDoesNotReplaceANewerOne) {
   comm(0).cancel(5);
   comm(0).cancel(3);
   EXPECT_TRUE(comm(0).canceled_here(5));
+}
+
+// A rank that cancels several calls before a late peer looks: each is known, those between are not canceled.
+TEST_F(RingComm, EarlierCancelsAreStillKnown) {
+  open(2);
+  std::vector<std::uint64_t> canceled = {3, 4, 7, 40, 71, 72};
+  for (const std::uint64_t sequence : canceled) comm(0).cancel(sequence);
+  for (std::uint64_t sequence = 1; sequence <= 80; ++sequence) {
+    // 3, 4 and 7 are more than 64 before 72
+    const bool expected = sequence > 7 && std::count(canceled.begin(), canceled.end(), sequence) == 1;
+    EXPECT_EQ(comm(0).canceled_here(sequence), expected) << sequence;
+    std::int32_t rank = -1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    EXPECT_EQ(comm(1).newly_canceled(sequence, &rank), expected) << sequence;
+    EXPECT_EQ(comm(1).canceled_long_after(0, sequence), sequence + 64 < 72) << sequence;
+  }
+  comm(0).cancel(1000);
+  EXPECT_FALSE(comm(0).canceled_here(72));
+  EXPECT_TRUE(comm(0).canceled_here(1000));
 }
 
 TEST_F(RingComm, CancelFromAnotherThreadWakesAWaitingRank) {
