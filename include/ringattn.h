@@ -7,11 +7,12 @@
  * 2023, arXiv:2310.01889) and folds it into a running softmax (Milakov, Gimelshein 2018, arXiv:1805.02867).
  * The result is that of unsharded attention, up to rounding.
  *
- * Order of this file is the order of a first reading; sections 11 to 13 are in two more headers, which it
+ * Order of this file is the order of a first reading; sections 11 to 14 are in three more headers, which it
  * includes at its end:
  *     1 version   2 status and messages   3 rules for every struct   4 tensors   5 context
  *     6 comm      7 plan                  8 the values of one call   9 execution  10 requests
  *    11 what a plan tells (ringattn/inspect.h)   12 sharding helpers, 13 merge (ringattn/shards.h)
+ *    14 backward (ringattn/backward.h)
  *
  * Threads. A context may be used from any thread at any time. Collective calls on a comm and its plans come
  * from one thread at a time (a second thread gets RINGATTN_ERR_BUSY); what a plan tells, ringattn_comm_status
@@ -299,7 +300,8 @@ enum { RINGATTN_ACCURACY_DEFAULT = 0, RINGATTN_ACCURACY_EXACT = 1 };
 enum {
   RINGATTN_PLAN_TRACE = 1, /* record events; see ringattn_plan_trace */
   /* every execution brings its workspace, so that plans that run one after the other share one */
-  RINGATTN_PLAN_CALLER_WORKSPACE = 2
+  RINGATTN_PLAN_CALLER_WORKSPACE = 2,
+  RINGATTN_PLAN_BACKWARD = 4 /* also ringattn_backward; takes more workspace. Equal on all ranks */
 };
 
 typedef struct ringattn_plan_desc {
@@ -331,6 +333,9 @@ typedef struct ringattn_plan_desc {
   int64_t runs_k_count;
   const ringattn_run* runs_q; /* EXPLICIT with query cut BY_INDEX: this rank's own queries */
   int64_t runs_q_count;
+  /* with RINGATTN_PLAN_BACKWARD, of d_q, d_k, d_v: 0 = dtype; or F32. Without: 0 */
+  ringattn_dtype dtype_grad;
+  int32_t reserved; /* 0 */
 } ringattn_plan_desc;
 
 typedef struct ringattn_plan ringattn_plan;
@@ -397,6 +402,11 @@ typedef struct ringattn_call {
 
 typedef struct ringattn_request ringattn_request;
 
+/* Hears how far one rank is: `done` of `total` K/V blocks that it computes with, from 0 to total, in order.
+ * Called by whoever advances the execution, one call at a time for a rank; may call only
+ * ringattn_status_name and ringattn_request_cancel. */
+typedef void (*ringattn_progress_fn)(void* user, int32_t rank, int32_t done, int32_t total);
+
 /* This rank's shards. The seq axis of q, o (and lse) is at least this call's local length of the queries
  * and at most the plan's local capacity (section 12); k and v likewise. Local rows beyond the call's local
  * length are padding: not read; O = 0, lse = -inf. */
@@ -414,6 +424,8 @@ typedef struct ringattn_forward_args {
   /* with RINGATTN_PLAN_CALLER_WORKSPACE: at least the plan's workspace_bytes, so aligned; else NULL */
   void* workspace;
   uint64_t workspace_bytes;
+  ringattn_progress_fn progress; /* NULL = none */
+  void* progress_user;
 } ringattn_forward_args;
 
 /* Computes O and lse. Collective. With request = NULL it blocks until this rank's part has ended; otherwise
@@ -457,7 +469,8 @@ RINGATTN_API void ringattn_request_destroy(ringattn_request* request);
 }
 #endif
 
-#include "ringattn/inspect.h" /* 11 */
-#include "ringattn/shards.h"  /* 12, 13 */
+#include "ringattn/backward.h" /* 14 */
+#include "ringattn/inspect.h"  /* 11 */
+#include "ringattn/shards.h"   /* 12, 13 */
 
 #endif /* RINGATTN_H */

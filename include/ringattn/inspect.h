@@ -32,6 +32,11 @@ typedef struct ringattn_plan_info {
   /* transfers are hidden where a machine's (compute flop/s) / (link byte/s) is at most this: the least over
    * this rank's steps of a step's flops / bytes received meanwhile; +inf where nothing is received */
   double overlap_flops_per_byte;
+  /* the same of one backward, with dK and dV; 0 without RINGATTN_PLAN_BACKWARD. Flops: 2 x (3 head_dim_qk +
+   * 2 head_dim_v) x pairs */
+  uint64_t backward_bytes_sent;
+  uint64_t backward_bytes_received;
+  double backward_flops;
 } ringattn_plan_info;
 
 /* Figures of a plan or a preview for the values of one call (NULL = full). Any thread. INVALID_ARGUMENT,
@@ -58,7 +63,8 @@ typedef struct ringattn_times {
   uint64_t agree_ns;        /* until all ranks had agreed on the values of the call */
   uint64_t compute_ns;      /* sum over workers of the time in tiles */
   uint64_t transfer_ns;     /* sum over received blocks of the time from posting to arrival */
-  uint64_t exposed_wait_ns; /* time in which this rank had unfinished work, but no tile to compute */
+  /* time in which this rank had unfinished work, but no tile to compute; the agreement counts too */
+  uint64_t exposed_wait_ns;
   uint64_t bytes_sent;
   uint64_t bytes_received;
   uint64_t tiles; /* tiles computed */
@@ -70,7 +76,9 @@ enum {
   RINGATTN_EVENT_RECEIVE = 2, /* from posting to arrival; peer = sender; block = owner */
   RINGATTN_EVENT_SEND = 3,    /* from posting to completion; peer = receiver */
   RINGATTN_EVENT_WAIT = 4,    /* nothing to compute */
-  RINGATTN_EVENT_AGREE = 5
+  RINGATTN_EVENT_AGREE = 5,
+  /* a worker moved memory: packed K/V, added an arrived gradient, wrote dK and dV; block = owner */
+  RINGATTN_EVENT_MOVE = 6
 };
 typedef struct ringattn_event {
   uint32_t struct_size;

@@ -64,7 +64,11 @@ ringattn_status ringattn_comm_rank(const ringattn_comm* comm, int32_t* rank, int
 ringattn_status ringattn_comm_abort(ringattn_comm* comm, const char* reason) {
   return api::guarded([&]() -> Status {
     RINGATTN_TRY(api::check_handle(comm, "comm"));
-    const std::string why = reason == nullptr || *reason == 0 ? "no reason given" : reason;
+    std::string why = reason == nullptr || *reason == 0 ? "no reason given" : reason;
+    for (char& c : why) {
+      if (static_cast<unsigned char>(c) < ' ')
+        c = ' ';  // one line, also for peers and in a request's message
+    }
     comm->comm->abort(RINGATTN_ERR_ABORTED,
                       "aborted by rank " + std::to_string(comm->comm->rank()) + ": " + why);
     return {};

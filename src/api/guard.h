@@ -23,4 +23,13 @@ ringattn_status guarded(Function&& function) noexcept {
   }
 }
 
+// For what returns nothing: ringattn_last_error keeps what it says.
+template <typename Function>
+void quietly(Function&& function) noexcept {
+  try {
+    function();
+  } catch (...) {  // nobody can be told
+  }
+}
+
 }  // namespace ringattn::api

@@ -56,7 +56,7 @@ Status build(Making& making, const std::vector<plan::Record>& records) {
   RINGATTN_TRY(plan::make_plan(std::move(making.problem), comm.rank(), comm.world(), comm.lends(),
                                handle.context->pool->max_workers(), handle.plan));
   if ((handle.plan.problem.flags & RINGATTN_PLAN_CALLER_WORKSPACE) == 0) {
-    handle.workspace = allocate_aligned(handle.plan.workspace.bytes);
+    handle.workspace = allocate_aligned(handle.plan.workspace_bytes);
   }
   handle.execution = std::make_unique<ring::Execution>(handle.plan, comm, making.comm->plans_made + 1);
   return {};
@@ -116,7 +116,27 @@ void log_plan(const ringattn_plan& handle) {
   log.write(RINGATTN_LOG_INFO, "plan: " + plan::describe_text(handle.plan, full) + "; kernel " +
                                    handle.plan.kernel->name + ", transport " +
                                    handle.comm->comm->transport_name() + ", workspace " +
-                                   std::to_string(handle.plan.workspace.bytes) + " bytes");
+                                   std::to_string(handle.plan.workspace_bytes) + " bytes");
+}
+
+// Of more, a comm that comes twice is found busy: to look at all pairs would cost more than it helps.
+constexpr std::int32_t kFewComms = 256;
+
+Status check_comms(std::int32_t count, ringattn_comm* const* comms) {
+  for (std::int32_t i = 0; i < count; ++i) {
+    if (comms[i] == nullptr && count > 1)
+      return invalid("comms[" + std::to_string(i) + "]: NULL, expected a handle");
+    RINGATTN_TRY(api::check_handle(comms[i], "comm"));
+    if (comms[i]->context != comms[0]->context)
+      return invalid("comms[" + std::to_string(i) + "]: of another context, expected all of one");
+    for (std::int32_t j = 0; j < i && count <= kFewComms; ++j) {
+      if (comms[j] != comms[i]) continue;
+      return invalid("comms[" + std::to_string(i) + "]: the same as comms[" + std::to_string(j) +
+                     "], expected each comm once");
+    }
+    RINGATTN_TRY(comms[i]->comm->state());
+  }
+  return {};
 }
 
 Status create(std::int32_t count, ringattn_comm* const* comms, const ringattn_plan_desc* descs,
@@ -127,14 +147,9 @@ Status create(std::int32_t count, ringattn_comm* const* comms, const ringattn_pl
   for (std::int32_t i = 0; i < count; ++i) out[i] = nullptr;
   if (comms == nullptr) return invalid("comms: NULL, expected count handles");
   if (count > 1 && descs != nullptr) RINGATTN_TRY(api::check_struct_size(descs, "plan_desc"));
+  RINGATTN_TRY(check_comms(count, comms));
   std::vector<Making> makings(static_cast<std::size_t>(count));
-  for (std::int32_t i = 0; i < count; ++i) {
-    RINGATTN_TRY(api::check_handle(comms[i], "comm"));
-    if (comms[i]->context != comms[0]->context)
-      return invalid("comms[" + std::to_string(i) + "]: of another context, expected all of one");
-    RINGATTN_TRY(comms[i]->comm->state());
-    makings[static_cast<std::size_t>(i)].comm = comms[i];
-  }
+  for (std::int32_t i = 0; i < count; ++i) makings[static_cast<std::size_t>(i)].comm = comms[i];
   api::BusyComms busy;
   for (std::int32_t i = 0; i < count; ++i) RINGATTN_TRY(busy.take(*comms[i]->comm));
   std::vector<plan::Agreement> agreements(static_cast<std::size_t>(count));
@@ -221,6 +236,11 @@ void ringattn_plan_destroy(ringattn_plan* plan) {
   if (plan->children.load() != 0) {
     plan->context->log.write(RINGATTN_LOG_ERROR,
                              "plan_destroy: a request is still alive; nothing was destroyed");
+    return;
+  }
+  if (plan->execution != nullptr && plan->execution->under_way()) {
+    plan->context->log.write(RINGATTN_LOG_ERROR,
+                             "plan_destroy: another thread is executing it; nothing was destroyed");
     return;
   }
   if (plan->comm != nullptr) {

@@ -57,7 +57,7 @@ const char* ringattn_request_message(const ringattn_request* request) {
 
 void ringattn_request_destroy(ringattn_request* request) {
   if (request == nullptr || request->generation != process_generation()) return;
-  api::guarded([&]() -> Status {
+  api::quietly([&] {
     if (!request->request.settled()) {
       cancel_parts(*request);
       request->context->engine->wait(request->request, -1, false);
@@ -65,7 +65,6 @@ void ringattn_request_destroy(ringattn_request* request) {
     request->context->engine->retire(request->request);
     for (ringattn_plan* plan : request->plans) plan->children.fetch_sub(1);
     delete request;
-    return {};
   });
 }
 

@@ -13,6 +13,10 @@ constexpr const char* kLseAxes[4] = {"batch", "head", "seq", "dim"};
 
 std::string shown(std::int64_t value) { return std::to_string(value); }
 
+std::string list_of(const std::int64_t (&values)[4]) {
+  return shown(values[0]) + ", " + shown(values[1]) + ", " + shown(values[2]) + ", " + shown(values[3]);
+}
+
 std::int64_t element_size(std::int32_t dtype) {
   switch (dtype) {
     case RINGATTN_DTYPE_F32:
@@ -29,7 +33,7 @@ std::int64_t element_size(std::int32_t dtype) {
 }
 
 Status check_shape(const std::string& name, const ringattn_tensor& t, const std::int64_t (&wanted)[4]) {
-  const auto& axes = name.starts_with("lse") ? kLseAxes : kAxes;
+  const auto& axes = name.ends_with("lse") ? kLseAxes : kAxes;
   for (int axis = 0; axis < 4; ++axis) {
     if (t.shape[axis] >= 0 && (wanted[axis] < 0 || t.shape[axis] == wanted[axis])) continue;
     return invalid(name + ".shape[" + shown(axis) + "] (" + axes[axis] + "): " + shown(t.shape[axis]) +
@@ -71,15 +75,24 @@ Status check_strides(const std::string& name, const TensorView& t, TensorUse use
   if (t.shape[3] > 1 && t.stride[3] != 1)
     return invalid(name + ".stride[3] (dim): " + shown(t.stride[3]) + ", expected 1");
   __int128 span = 0;
-  if (!span_of(t, &span)) return invalid(name + ".shape, .stride: its bytes overflow 64 bits");
+  if (!span_of(t, &span)) {
+    return invalid(name + ".shape, .stride: " + list_of(t.shape) + " and " + list_of(t.stride) +
+                   ", expected less than 2^62 bytes from the first element to the last");
+  }
   if (use == TensorUse::output && overlaps_itself(t)) {
-    return invalid(name + ".stride: " + shown(t.stride[0]) + ", " + shown(t.stride[1]) + ", " +
-                   shown(t.stride[2]) + ", " + shown(t.stride[3]) +
+    return invalid(name + ".stride: " + list_of(t.stride) +
                    ", expected an output without elements that share memory");
   }
   if (t.data == nullptr)
     return invalid(name + ".data: NULL, expected memory for " + shown(t.shape[1]) + " rows");
   return {};
+}
+
+Status in_capacity(const char* name, std::int64_t rows, std::int64_t least, std::int64_t most) {
+  if (rows >= least && rows <= most) return {};
+  return invalid(std::string(name) + ".shape[1] (seq): " + std::to_string(rows) +
+                 ", expected this rank's local length (" + std::to_string(least) +
+                 ") up to its local capacity (" + std::to_string(most) + "): tensors are shards");
 }
 
 }  // namespace
@@ -126,12 +139,43 @@ Status read_tensor(const ringattn_tensor* given, const char* name, TensorUse use
     out.stride[axis] =
         (t.flags & RINGATTN_TENSOR_STRIDES) != 0 ? t.stride[axis] : static_cast<std::int64_t>(dense);
     dense *= t.shape[axis] == 0 ? 1 : t.shape[axis];
-    if (dense > (static_cast<__int128>(1) << 60)) return invalid(who + ".shape: its bytes overflow 64 bits");
+    if (dense > (static_cast<__int128>(1) << 60)) {
+      return invalid(who + ".shape: " + list_of(t.shape) + ", expected less than 2^60 elements");
+    }
   }
   RINGATTN_TRY(check_strides(who, out, use));
   for (int axis = 0; axis < 4; ++axis) {
     if (out.shape[axis] <= 1)
       out.stride[axis] = 0;  // never stepped over: whatever it says, it cannot overflow
+  }
+  return {};
+}
+
+Status read_shards(const plan::Plan& plan, const schedule::Layout& layout, const ringattn_tensor* q,
+                   const ringattn_tensor* k, const ringattn_tensor* v, ring::Tensors& out) {
+  const Problem& p = plan.problem;
+  const std::int32_t in = static_cast<std::int32_t>(p.dtype);
+  RINGATTN_TRY(read_tensor(q, "q", TensorUse::input, in, {p.batch, -1, p.heads, p.head_dim_qk}, out.q));
+  RINGATTN_TRY(read_tensor(k, "k", TensorUse::input, in, {p.batch, -1, p.kv_heads, p.head_dim_qk}, out.k));
+  const std::int64_t rows_k = out.k.shape[1];
+  RINGATTN_TRY(in_capacity("q", out.q.shape[1], layout.local_queries(plan.rank), plan.capacity_q));
+  RINGATTN_TRY(in_capacity("k", rows_k, layout.local_keys(plan.rank), plan.capacity_k));
+  return read_tensor(v, "v", TensorUse::input, in, {p.batch, rows_k, p.kv_heads, p.head_dim_v}, out.v);
+}
+
+Status check_overlaps(std::span<const NamedTensor> outputs, std::span<const NamedTensor> inputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].view == nullptr) continue;
+    const auto refuse = [&](const NamedTensor& other) {
+      return invalid(std::string(outputs[i].name) + ".data: overlaps " + other.name +
+                     ", expected memory of its own");
+    };
+    for (const NamedTensor& input : inputs) {
+      if (input.view != nullptr && may_overlap(*outputs[i].view, *input.view)) return refuse(input);
+    }
+    for (const NamedTensor& before : outputs.first(i)) {
+      if (before.view != nullptr && may_overlap(*outputs[i].view, *before.view)) return refuse(before);
+    }
   }
   return {};
 }

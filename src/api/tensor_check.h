@@ -1,7 +1,11 @@
 // From a tensor of the caller to a checked view.
 #pragma once
+#include <span>
+
 #include "base/status.h"
 #include "base/tensor.h"
+#include "plan/plan.h"
+#include "ring/execution.h"
 
 namespace ringattn::api {
 
@@ -11,6 +15,17 @@ enum class TensorUse { input, output };
 // bytes can be addressed; an output must not overlap itself. Names the tensor in every message.
 Status read_tensor(const ringattn_tensor* given, const char* name, TensorUse use, std::int32_t dtype,
                    const std::int64_t (&wanted)[4], TensorView& out);
+
+// q, k and v: this rank's shards of inputs, as long as the call and the plan's capacity allow.
+Status read_shards(const plan::Plan& plan, const schedule::Layout& layout, const ringattn_tensor* q,
+                   const ringattn_tensor* k, const ringattn_tensor* v, ring::Tensors& out);
+
+struct NamedTensor {
+  const char* name;
+  const TensorView* view;  // null = not given
+};
+// No output may overlap an input or another output.
+Status check_overlaps(std::span<const NamedTensor> outputs, std::span<const NamedTensor> inputs);
 
 // False only where the two can be told apart: different memory, or interleaved slices of one buffer.
 bool may_overlap(const TensorView& a, const TensorView& b);

@@ -49,7 +49,7 @@ struct Problem {
   std::int64_t heads = 1, kv_heads = 1;
   std::int64_t head_dim_qk = 1, head_dim_v = 1;
   std::int64_t max_sequences = 1;
-  DType dtype = DType::f32, dtype_out = DType::f32;
+  DType dtype = DType::f32, dtype_out = DType::f32, dtype_grad = DType::f32;
   Mask mask;
   std::int32_t accuracy = RINGATTN_ACCURACY_DEFAULT;
   double scale = 1;
@@ -63,6 +63,7 @@ struct Problem {
   std::vector<std::vector<PositionRun>> runs_q, runs_k;
 
   std::int64_t group() const { return heads / kv_heads; }  // query heads per kv head
+  bool backward() const { return (flags & RINGATTN_PLAN_BACKWARD) != 0; }
 };
 
 }  // namespace ringattn

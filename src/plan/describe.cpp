@@ -33,6 +33,9 @@ Json operation_json(const schedule::Schedule& schedule, std::size_t index, doubl
                {"peer", operation.peer},
                {"block", operation.block},
                {"buffer", operation.buffer},
+               {"gradient", operation.gradient},
+               {"target", operation.target},
+               {"source", operation.source},
                {"bytes", operation.bytes},
                {"step", operation.step},
                {"after", Json::array()}};
@@ -76,6 +79,8 @@ std::string describe_text(const Plan& plan, const Call& call) {
       fmt::format(" mask={} partition={} query_cut={} scope={} scale={}", mask_words(p), partition_words(p),
                   p.query_like_keys ? "like_keys" : "by_index", scope_name(p.scope), p.scale);
   if (p.accuracy == RINGATTN_ACCURACY_EXACT) out += " accuracy=exact";
+  if (p.backward()) out += " pass=backward";
+  if (p.backward() && p.dtype_grad != p.dtype) out += fmt::format(" dtype_grad={}", dtype_name(p.dtype_grad));
   if (p.max_sequences > 1) out += fmt::format(" max_docs={}", p.max_sequences);
   if (!is_full(plan, call)) {
     out += " docs=" + lengths(call, true);
@@ -98,7 +103,7 @@ Status describe_json(const Plan& plan, const Call& call, std::string& out) {
   RINGATTN_TRY(make_info(plan, call, info));
   const Pairs pairs = count_pairs(plan, layout);
   std::vector<schedule::Schedule> schedules;
-  make_schedules(plan, layout, schedules);
+  make_schedules(plan, layout, false, schedules);
   Json json = {{"problem", describe_text(plan, call)},
                {"rank", plan.rank},
                {"world_size", plan.world},
@@ -106,7 +111,7 @@ Status describe_json(const Plan& plan, const Call& call, std::string& out) {
                {"kernel", plan.kernel->name},
                {"lends", plan.lends},
                {"workers", plan.workers},
-               {"workspace_bytes", plan.workspace.bytes},
+               {"workspace_bytes", plan.workspace_bytes},
                {"steps", info.steps},
                {"flops", info.flops},
                {"pairs_max", info.pairs_max},
@@ -117,6 +122,12 @@ Status describe_json(const Plan& plan, const Call& call, std::string& out) {
   json["ranks"] = Json::array();
   for (const schedule::Schedule& schedule : schedules)
     json["ranks"].push_back(rank_json(plan, layout, schedule, pairs));
+  if (plan.problem.backward()) {
+    make_schedules(plan, layout, true, schedules);
+    json["backward_ranks"] = Json::array();
+    for (const schedule::Schedule& schedule : schedules)
+      json["backward_ranks"].push_back(rank_json(plan, layout, schedule, pairs));
+  }
   out = json.dump();
   return {};
 }

@@ -61,7 +61,7 @@ Status make_info(const Plan& plan, const Call& call, ringattn_plan_info& out) {
   layout.reserve(plan.problem, plan.world);
   RINGATTN_TRY(layout.build(plan.problem, plan.world, call));
   schedule::Schedule schedule;
-  schedule::generate_ring(plan.problem, layout, plan.rank, plan.lends, schedule);
+  schedule::generate_ring(plan.problem, layout, plan.rank, plan.lends, false, schedule);
   const Pairs pairs = count_pairs(plan, layout);
   out.rank = plan.rank;
   out.world_size = plan.world;
@@ -69,7 +69,7 @@ Status make_info(const Plan& plan, const Call& call, ringattn_plan_info& out) {
   out.local_k = layout.local_keys(plan.rank);
   out.local_capacity_q = plan.capacity_q;
   out.local_capacity_k = plan.capacity_k;
-  out.workspace_bytes = plan.workspace.bytes;
+  out.workspace_bytes = plan.workspace_bytes;
   out.workspace_alignment = 64;
   for (const schedule::Operation& operation : schedule.operations) {
     if (operation.kind == schedule::Kind::attend) ++out.steps;
@@ -84,6 +84,14 @@ Status make_info(const Plan& plan, const Call& call, ringattn_plan_info& out) {
   }
   out.flops = 2.0 * static_cast<double>(plan.problem.head_dim_qk + plan.problem.head_dim_v) * out.pairs;
   out.overlap_flops_per_byte = overlap_threshold(plan, schedule, pairs);
+  if (!plan.problem.backward()) return {};
+  schedule::generate_ring(plan.problem, layout, plan.rank, plan.lends, true, schedule);
+  for (const schedule::Operation& operation : schedule.operations) {
+    if (operation.kind == schedule::Kind::send) out.backward_bytes_sent += operation.bytes;
+    if (operation.kind == schedule::Kind::receive) out.backward_bytes_received += operation.bytes;
+  }
+  out.backward_flops =
+      2.0 * static_cast<double>(3 * plan.problem.head_dim_qk + 2 * plan.problem.head_dim_v) * out.pairs;
   return {};
 }
 

@@ -19,6 +19,7 @@ namespace ringattn::plan {
 struct Workspace {
   std::uint64_t receive[2] = {0, 0};             // copying transports: two K/V blocks in transit
   std::uint64_t packed = 0;                      // copying transports: the own block in wire form
+  std::uint64_t gradients[4] = {0, 0, 0, 0};     // backward, by schedule::kHomeGradient...
   std::uint64_t states = 0, state_bytes = 0;     // one per tile
   std::uint64_t scratch = 0, scratch_bytes = 0;  // one per worker
   std::uint64_t bytes = 0;
@@ -33,11 +34,15 @@ struct Plan {
   const kernels::Kernel* kernel = nullptr;
   std::int64_t capacity_q = 0, capacity_k = 0;  // local
   std::int64_t most_capacity_k = 0;             // of any rank
-  std::int64_t most_tiles = 0;
-  Workspace workspace;
+  std::int64_t most_tiles = 0;                  // of forward and backward
+  std::int64_t most_positions = 0;              // that a tile passes
+  Workspace forward, backward;                  // one after the other in the same memory
+  std::uint64_t workspace_bytes = 0;
 
-  std::int64_t tiles_per_row(std::int64_t local_q) const {
-    return (local_q * problem.group() + kernel->lanes - 1) / kernel->lanes;
+  std::int64_t lanes(bool of_backward) const { return of_backward ? kernel->backward.lanes : kernel->lanes; }
+  std::int64_t tiles_per_row(std::int64_t local_q, bool of_backward) const {
+    const std::int64_t width = lanes(of_backward);
+    return (local_q * problem.group() + width - 1) / width;
   }
 };
 
@@ -46,7 +51,8 @@ Status make_plan(Problem problem, std::int32_t rank, std::int32_t world, bool le
                  Plan& out);
 
 // The schedules of all ranks for the values of a call.
-void make_schedules(const Plan& plan, const schedule::Layout& layout, std::vector<schedule::Schedule>& out);
+void make_schedules(const Plan& plan, const schedule::Layout& layout, bool backward,
+                    std::vector<schedule::Schedule>& out);
 
 // Visible pairs by (rank, block), heads and batch included.
 struct Pairs {

@@ -51,13 +51,16 @@ Status check_sizes(const ringattn_plan_desc& d, Problem& p) {
     return invalid("max_sequences: " + shown(p.max_sequences) + ", expected 0 or at least batch (" +
                    shown(d.batch) + ")");
   }
-  // Elements of the largest global tensor must stay countable in bytes.
-  const __int128 widest = std::max(p.head_dim_qk, p.head_dim_v);
-  const __int128 elements = static_cast<__int128>(p.batch) * std::max(p.seq_q, p.seq_k) * p.heads;
-  if (elements > (static_cast<__int128>(1) << 62) / (8 * widest)) {
-    return invalid("batch x seq x heads x head_dim: " + shown(p.batch) + " x " +
-                   shown(std::max(p.seq_q, p.seq_k)) + " x " + shown(p.heads) + " x " +
-                   shown(static_cast<std::int64_t>(widest)) + " bytes overflow 64 bits");
+  // Elements of the largest global tensor must stay countable in bytes. Also where there is no row or no
+  // token: products of the other sizes are taken alone.
+  const std::int64_t seq = std::max(p.seq_q, p.seq_k), widest = std::max(p.head_dim_qk, p.head_dim_v);
+  const auto at_least_1 = [](std::int64_t value) { return std::max<std::int64_t>(1, value); };
+  const __int128 most = (static_cast<__int128>(1) << 62) / (8 * widest);
+  const __int128 rows = static_cast<__int128>(at_least_1(p.batch)) * at_least_1(seq);
+  if (rows > most || rows * p.heads > most) {
+    return invalid("batch x seq x heads x head_dim: " + shown(p.batch) + " x " + shown(seq) + " x " +
+                   shown(p.heads) + " x " + shown(widest) +
+                   " overflow 64 bits, expected a product of at most 2^59 elements");
   }
   return {};
 }
@@ -160,6 +163,19 @@ Status check_partition(const ringattn_plan_desc& d, std::int32_t rank, std::int3
   return check_runs("runs_q", d.runs_q, d.runs_q_count, d.seq_q, p.runs_q[static_cast<std::size_t>(rank)]);
 }
 
+Status check_dtype_grad(const ringattn_plan_desc& d, Problem& p) {
+  if (d.reserved != 0) return invalid("reserved: " + shown(d.reserved) + ", expected 0");
+  p.dtype_grad = p.dtype;
+  if (d.dtype_grad == 0) return {};
+  if ((d.flags & RINGATTN_PLAN_BACKWARD) == 0) {
+    return invalid("dtype_grad: " + shown(d.dtype_grad) + ", expected 0 without PLAN_BACKWARD");
+  }
+  RINGATTN_TRY(check_dtype("dtype_grad", d.dtype_grad, p.dtype_grad));
+  if (p.dtype_grad == p.dtype || p.dtype_grad == DType::f32) return {};
+  return invalid("dtype_grad: " + shown(d.dtype_grad) + ", expected 0, dtype (" + shown(d.dtype) +
+                 ") or F32 (1)");
+}
+
 Status check_numbers(const ringattn_plan_desc& d, Problem& p) {
   RINGATTN_TRY(check_dtype("dtype", d.dtype, p.dtype));
   p.dtype_out = p.dtype;
@@ -170,19 +186,22 @@ Status check_numbers(const ringattn_plan_desc& d, Problem& p) {
                      ") or F32 (1)");
     }
   }
+  RINGATTN_TRY(check_dtype_grad(d, p));
   RINGATTN_TRY(in_range("accuracy", d.accuracy, RINGATTN_ACCURACY_DEFAULT, RINGATTN_ACCURACY_EXACT));
   p.accuracy = d.accuracy;
-  if (!std::isfinite(d.scale) || d.scale < 0) {
+  constexpr double kMaxScale = 0x1p127;  // with log2(e) still an fp32 number: scores are fp32
+  if (!(d.scale >= 0 && d.scale <= kMaxScale)) {
     return invalid("scale: " + std::to_string(d.scale) +
-                   ", expected 0 (= 1/sqrt(head_dim_qk)) or a positive finite number");
+                   ", expected 0 (= 1/sqrt(head_dim_qk)) or a positive finite number up to 2^127");
   }
   p.scale = d.scale == 0 ? 1.0 / std::sqrt(static_cast<double>(d.head_dim_qk)) : d.scale;
   RINGATTN_TRY(in_range("schedule", d.schedule, RINGATTN_SCHEDULE_AUTO, RINGATTN_SCHEDULE_RING));
   p.schedule = RINGATTN_SCHEDULE_RING;
-  constexpr std::uint32_t known = RINGATTN_PLAN_TRACE | RINGATTN_PLAN_CALLER_WORKSPACE;
+  constexpr std::uint32_t known =
+      RINGATTN_PLAN_TRACE | RINGATTN_PLAN_CALLER_WORKSPACE | RINGATTN_PLAN_BACKWARD;
   if ((d.flags & ~known) != 0) {
     return invalid("flags: " + shown(d.flags) +
-                   ", expected bits of PLAN_TRACE (1), PLAN_CALLER_WORKSPACE (2)");
+                   ", expected bits of PLAN_TRACE (1), PLAN_CALLER_WORKSPACE (2), PLAN_BACKWARD (4)");
   }
   p.flags = d.flags;
   return {};

@@ -123,6 +123,8 @@ void add_problem_fields(const Problem& p, Record& record) {
   number("max_sequences", p.max_sequences);
   add("dtype", dtype_name(p.dtype));
   add("dtype_out", dtype_name(p.dtype_out));
+  number("flags: PLAN_BACKWARD", p.backward() ? 1 : 0);
+  add("dtype_grad", dtype_name(p.dtype_grad));
   add("mask", mask_words(p));
   number("accuracy", p.accuracy);
   char scale[64];

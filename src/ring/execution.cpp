@@ -24,7 +24,7 @@ Execution::Execution(const plan::Plan& plan, comm::Comm& comm, std::uint64_t pla
   const std::size_t world = static_cast<std::size_t>(plan.world);
   call_.sequences.reserve(static_cast<std::size_t>(plan.problem.max_sequences));
   layout_.reserve(plan.problem, plan.world);
-  schedule::reserve_ring(plan.world, schedule_);
+  schedule::reserve_ring(plan.world, plan.problem.backward(), schedule_);
   const std::size_t operations = schedule_.operations.capacity();
   waiting_.resize(operations);
   successor_first_.resize(operations + 1);
@@ -33,22 +33,24 @@ Execution::Execution(const plan::Plan& plan, comm::Comm& comm, std::uint64_t pla
   operation_position_.resize(operations);
   transfers_.resize(operations);
   posted_ns_.resize(operations);
-  position_operation_.reserve(world + 1);
+  positions_.reserve(static_cast<std::size_t>(plan.most_positions));
   blocks_.resize(world);
   lent_views_.resize(world);
   receive_operation_.resize(world);
-  queue_.reserve(plan.most_tiles, plan.world + 1);
+  queue_.reserve(plan.most_tiles, static_cast<std::int32_t>(plan.most_positions));
+  moves_.reserve(static_cast<std::int32_t>(operations));
   progress_.resize(static_cast<std::size_t>(plan.most_tiles));
   workers_.resize(static_cast<std::size_t>(plan.workers));
   if ((plan.problem.flags & RINGATTN_PLAN_TRACE) != 0) trace_.reserve(events_for(plan, operations));
 }
 
-Status Execution::prepare() {
+Status Execution::prepare(bool backward) {
+  backward_ = backward;
   const std::uint64_t value = digest();
   if (prepared_ && value == prepared_digest_) return {};
   prepared_ = false;
   RINGATTN_TRY(layout_.build(plan_.problem, plan_.world, call_));
-  schedule::generate_ring(plan_.problem, layout_, plan_.rank, plan_.lends, schedule_);
+  schedule::generate_ring(plan_.problem, layout_, plan_.rank, plan_.lends, backward, schedule_);
   link_operations();
   prepared_digest_ = value;
   prepared_ = true;
@@ -57,7 +59,9 @@ Status Execution::prepare() {
 
 std::uint64_t Execution::digest() const {
   Digest digest;
-  digest.add(1 /* forward */).add(plan_number_).add(static_cast<std::uint64_t>(call_.rows));
+  digest.add(std::uint64_t{backward_ ? 2u : 1u})
+      .add(plan_number_)
+      .add(static_cast<std::uint64_t>(call_.rows));
   for (const Sequence& s : call_.sequences) {
     const std::int64_t words[] = {s.q_length, s.k_length, s.offset};
     digest.add(words);
@@ -72,7 +76,7 @@ plan::Record Execution::record(const Status& refusal) const {
   const auto add = [&](const std::string& name, std::int64_t value) {
     record.fields.emplace_back(name, std::to_string(value));
   };
-  record.fields.emplace_back("collective call", "forward");
+  record.fields.emplace_back("collective call", backward_ ? "backward" : "forward");
   add("plan (by order of creation)", static_cast<std::int64_t>(plan_number_));
   add("call.sequences", static_cast<std::int64_t>(call_.sequences.size()));
   std::int64_t end_q = 0, end_k = 0;
@@ -87,7 +91,7 @@ plan::Record Execution::record(const Status& refusal) const {
   return record;
 }
 
-void Execution::start(const ForwardTensors& tensors, std::byte* workspace, Status refusal, bool agreed) {
+void Execution::start(const Tensors& tensors, std::byte* workspace, Status refusal, bool agreed) {
   tensors_ = tensors;
   workspace_ = workspace;
   refusal_ = std::move(refusal);
@@ -105,12 +109,16 @@ void Execution::start(const ForwardTensors& tensors, std::byte* workspace, Statu
   }
   const bool runs = refusal_.ok();
   const std::int64_t rows = runs ? tensors_.o.shape[1] : 0;
-  tiles_per_row_ = plan_.tiles_per_row(rows);
+  tiles_per_row_ = plan_.tiles_per_row(rows, backward_);
   const std::int64_t tiles = plan_.problem.batch * plan_.problem.kv_heads * tiles_per_row_;
   for (std::int64_t tile = 0; tile < tiles; ++tile) progress_[static_cast<std::size_t>(tile)] = Progress();
-  queue_.start(tiles, runs ? static_cast<std::int32_t>(position_operation_.size()) : 0, plan_.lends);
-  const double keys = static_cast<double>(plan_.most_capacity_k);
-  task_flops_ = 2.0 * plan_.kernel->lanes * keys *
+  queue_.start(tiles, runs ? static_cast<std::int32_t>(positions_.size()) : 0, plan_.lends || backward_,
+               backward_ ? tiles_per_row_ : 0);
+  moves_.start();
+  key_gradients_written_ = false;
+  const std::int64_t keys = backward_ ? std::min(plan_.most_capacity_k, plan_.kernel->backward.keys_per_task)
+                                      : plan_.most_capacity_k;
+  task_flops_ = 2.0 * static_cast<double>(plan_.lanes(backward_)) * static_cast<double>(keys) *
                 static_cast<double>(plan_.problem.head_dim_qk + plan_.problem.head_dim_v);
   // Before any tile can be drawn: those of the own block may run while the ranks still agree.
   own_view_ = BlockView{tensors_.k.data,
@@ -165,7 +173,9 @@ void Execution::begin_running() {
   const std::int32_t count = static_cast<std::int32_t>(schedule_.operations.size());
   operations_left_ = count;
   // Finalize is a position of each tile's own chain: open from now on, as outputs may be written.
-  queue_.open(static_cast<std::int32_t>(position_operation_.size()) - 1);
+  queue_.open(static_cast<std::int32_t>(positions_.size()) - 1);
+  attends_left_ = attends_;
+  tell_progress();
   for (std::int32_t index = 0; index < count; ++index) {
     waiting_[static_cast<std::size_t>(index)] =
         schedule_.operations[static_cast<std::size_t>(index)].after_count;
@@ -176,10 +186,12 @@ void Execution::begin_running() {
 }
 
 void Execution::allow_own_tiles() {
-  if (!agreeing() || !refusal_.ok() || position_operation_.size() < 2) return;
-  const schedule::Operation& first = schedule_.operations[static_cast<std::size_t>(position_operation_[0])];
+  if (!agreeing() || !refusal_.ok() || positions_.size() < 2) return;
+  const schedule::Operation& first = schedule_.operations[static_cast<std::size_t>(positions_[0].operation)];
   if (first.block != plan_.rank || first.after_count != 0) return;
-  queue_.open(0);
+  std::int32_t position = 0;
+  do queue_.open(position);
+  while (!positions_[static_cast<std::size_t>(position++)].last);
 }
 
 void Execution::poll() {
@@ -193,7 +205,7 @@ void Execution::poll() {
     if (operations_left_ == 0 && comm_.pending() == 0) end(Status());
   }
   if (phase_.load(std::memory_order_relaxed) == Phase::stopping) end_if_quiet();
-  const bool computing = queue_.ready() > 0 || queue_.running() > 0;
+  const bool computing = ready() > 0 || queue_.running() > 0 || moves_.running() > 0;
   account_idle(!ended() && !computing);
   if (!ended() && computing) comm_.tell(-1, false);
 }
@@ -207,13 +219,14 @@ void Execution::check_alive() {
   std::int32_t rank = 0;
   if (!comm_.newly_canceled(sequence_, &rank)) return;
   // What has been computed whole stays whole: only memory that others still read is waited for.
-  if (phase_.load(std::memory_order_relaxed) == Phase::running && queue_.all_passed() && refusal_.ok()) {
+  if (phase_.load(std::memory_order_relaxed) == Phase::running && refusal_.ok() && whole()) {
     why_ = Status();
   } else {
     why_ = {RINGATTN_ERR_CANCELED, "canceled by rank " + std::to_string(rank)};
   }
   comm_.cancel(sequence_);
   queue_.close();
+  moves_.close();
   comm_.withdraw(sequence_);
   phase_.store(Phase::stopping, std::memory_order_release);
 }
@@ -221,11 +234,12 @@ void Execution::check_alive() {
 void Execution::stop(Status why) {
   why_ = std::move(why);
   queue_.close();
+  moves_.close();
   phase_.store(Phase::stopping, std::memory_order_release);
 }
 
 void Execution::end_if_quiet() {
-  if (queue_.running() != 0) return;
+  if (queue_.running() != 0 || moves_.running() != 0) return;
   // First whatever has come, then giving it back: nothing of this call may be left when it ends.
   comm_.poll();
   release_loans();
@@ -248,9 +262,9 @@ void Execution::end(Status result) {
   }
   comm_.tell(-1, true);
   if (range_of(result_.code()) == StatusRange::comm && comm_.log().wants(RINGATTN_LOG_ERROR)) {
-    comm_.log().write(RINGATTN_LOG_ERROR, "rank " + std::to_string(plan_.rank) + ": forward ended with " +
-                                              ringattn_status_name(result_.code()) + ": " +
-                                              result_.message());
+    comm_.log().write(RINGATTN_LOG_ERROR,
+                      "rank " + std::to_string(plan_.rank) + (backward_ ? ": backward" : ": forward") +
+                          " ended with " + ringattn_status_name(result_.code()) + ": " + result_.message());
   }
   phase_.store(Phase::ended, std::memory_order_release);
 }
@@ -281,10 +295,10 @@ void Execution::idle() {
 }
 
 bool Execution::abandoned_by(std::int32_t peer) {
-  // A beat tells only the last cancel. Who has canceled a later call while this rank, after one more poll,
-  // still waits for it in this one, has most likely canceled this one too. That it is in a later call alone
-  // says nothing: what it sent before may still be on its way.
-  if (!comm_.canceled_later(peer, sequence_)) return false;
+  // A beat tells the last 65 calls a rank may have canceled. Who has canceled one beyond that while this
+  // rank, after one more poll, still waits for it in this one, has most likely canceled this one too. That it is in a
+  // later call alone says nothing: what it sent before may still be on its way.
+  if (!comm_.canceled_long_after(peer, sequence_)) return false;
   poll();
   const Phase phase = phase_.load(std::memory_order_relaxed);
   if (phase == Phase::ended || phase == Phase::stopping || waits_for() != peer) return true;
@@ -302,10 +316,10 @@ std::uint64_t Execution::bytes_held() const {
   const auto bytes = [](const auto& list) {
     return static_cast<std::uint64_t>(std::span(list.data(), list.capacity()).size_bytes());
   };
-  return layout_.bytes() + queue_.bytes() + trace_.bytes() + bytes(call_.sequences) +
+  return layout_.bytes() + queue_.bytes() + moves_.bytes() + trace_.bytes() + bytes(call_.sequences) +
          bytes(schedule_.operations) + bytes(schedule_.after) + bytes(waiting_) + bytes(successor_first_) +
          bytes(successors_) + bytes(ended_operations_) + bytes(operation_position_) + bytes(transfers_) +
-         bytes(posted_ns_) + bytes(position_operation_) + bytes(blocks_) + bytes(lent_views_) +
+         bytes(posted_ns_) + bytes(positions_) + bytes(blocks_) + bytes(lent_views_) +
          bytes(receive_operation_) + bytes(progress_) + bytes(workers_);
 }
 

@@ -1,6 +1,5 @@
 // The schedule's operations: which one may begin, and what ending it sets free.
 #include <algorithm>
-#include <cstring>
 
 #include "base/clock.h"
 #include "ring/execution.h"
@@ -24,7 +23,8 @@ void Execution::link_operations() {
       successors_[static_cast<std::size_t>(place++)] = static_cast<std::int32_t>(i);
     }
   }
-  position_operation_.clear();
+  positions_.clear();
+  attends_ = 0;
   std::fill(receive_operation_.begin(), receive_operation_.end(), -1);
   std::int32_t finalize = -1;
   for (std::size_t i = 0; i < count; ++i) {
@@ -32,14 +32,18 @@ void Execution::link_operations() {
     transfers_[i].pending = false;
     transfers_[i].loan = 0;
     if (operations[i].kind == Kind::attend) {
-      operation_position_[i] = static_cast<std::int32_t>(position_operation_.size());
-      position_operation_.push_back(index);
+      ++attends_;
+      operation_position_[i] = static_cast<std::int32_t>(positions_.size());
+      const std::int64_t keys = layout_.local_keys(operations[i].block);
+      const std::int64_t part = backward_ ? plan_.kernel->backward.keys_per_task : keys;
+      for (std::int64_t key = 0; key < keys; key += part)
+        positions_.push_back({index, key, key + part >= keys});
     }
-    if (operations[i].kind == Kind::finalize) finalize = index;
-    if (operations[i].kind == Kind::receive)
+    if (operations[i].kind == Kind::finalize && !operations[i].gradient) finalize = index;
+    if (operations[i].kind == Kind::receive && !operations[i].gradient)
       receive_operation_[static_cast<std::size_t>(operations[i].block)] = index;
   }
-  position_operation_.push_back(finalize);
+  positions_.push_back({finalize, 0, true});
 }
 
 void Execution::begin(std::int32_t index) {
@@ -54,24 +58,31 @@ void Execution::begin(std::int32_t index) {
         complete(index);
         return;
       }
-      queue_.open(operation_position_[static_cast<std::size_t>(index)]);
-      return;
+      for (std::int32_t position = operation_position_[static_cast<std::size_t>(index)];; ++position) {
+        queue_.open(position);
+        if (positions_[static_cast<std::size_t>(position)].last) return;
+      }
     case Kind::finalize:
-      if (queue_.tiles() == 0) complete(index);
+      if (operation.gradient) {
+        open_moves(index);
+      } else if (queue_.tiles() == 0) {
+        complete(index);
+      }
       return;
     case Kind::pack:
-      pack_own_block();
-      complete(index);
+    case Kind::accumulate:
+    case Kind::copy:
+      open_moves(index);
       return;
     case Kind::release: {
-      const std::int32_t receive = receive_operation_[static_cast<std::size_t>(operation.block)];
+      const std::int32_t receive = operation.gradient
+                                       ? operation.source
+                                       : receive_operation_[static_cast<std::size_t>(operation.block)];
       comm_.give_back(transfers_[static_cast<std::size_t>(receive)]);
       complete(index);
       return;
     }
     case Kind::merge:
-    case Kind::accumulate:
-    case Kind::copy:
       stop({RINGATTN_ERR_INTERNAL,
             std::string("the executor met an operation it does not know: ") + name_of(operation.kind)});
       return;
@@ -81,6 +92,12 @@ void Execution::begin(std::int32_t index) {
 void Execution::complete(std::int32_t index) {
   --operations_left_;
   const std::size_t i = static_cast<std::size_t>(index);
+  if (schedule_.operations[i].kind == Kind::attend) {
+    --attends_left_;
+    tell_progress();
+  }
+  if (schedule_.operations[i].kind == Kind::finalize && schedule_.operations[i].gradient)
+    key_gradients_written_ = true;
   for (std::int32_t s = successor_first_[i]; s < successor_first_[i + 1]; ++s) {
     const std::int32_t next = successors_[static_cast<std::size_t>(s)];
     if (--waiting_[static_cast<std::size_t>(next)] == 0) begin(next);
@@ -89,7 +106,12 @@ void Execution::complete(std::int32_t index) {
 
 void Execution::drain_operations() {
   std::int32_t position = 0;
-  while (queue_.take_finished(&position)) complete(position_operation_[static_cast<std::size_t>(position)]);
+  while (queue_.take_finished(&position)) {
+    const Position& passed = positions_[static_cast<std::size_t>(position)];
+    if (passed.last) complete(passed.operation);
+  }
+  std::int32_t moved = 0;
+  while (moves_.take_finished(&moved)) complete(moved);
   while (!ended_operations_.empty()) {
     const std::int32_t index = ended_operations_.back();
     ended_operations_.pop_back();
@@ -106,21 +128,26 @@ void Execution::begin_transfer(std::int32_t index) {
   const std::size_t block = static_cast<std::size_t>(operation.block);
   const bool own = operation.block == plan_.rank;
   void* data = nullptr;
-  if (plan_.lends) {
+  std::uint64_t bytes = operation.bytes;
+  if (operation.gradient) {
+    // A sum lies in wire form wherever it is: where the transport lends, its very memory is lent.
+    if (operation.buffer >= 0) data = workspace_ + plan_.backward.gradients[operation.buffer];
+  } else if (plan_.lends) {
     // Only where the K/V lie is passed on, not the K/V: the memory of the owner stays as it is until the
     // last borrower releases it.
     if (operation.kind == Kind::send) data = own ? &own_view_ : const_cast<BlockView*>(lent_views_[block]);
+    bytes = sizeof(BlockView);
   } else if (own) {
-    data = workspace_ + plan_.workspace.packed;
+    data = workspace_ + layout_of_workspace().packed;
   } else {
-    data = workspace_ + plan_.workspace.receive[operation.buffer];
+    data = workspace_ + layout_of_workspace().receive[operation.buffer];
   }
-  const std::uint64_t bytes = plan_.lends ? sizeof(BlockView) : operation.bytes;
   posted_ns_[static_cast<std::size_t>(index)] = now_ns();
   const std::int32_t kind = operation.kind == Kind::send ? RINGATTN_TRANSFER_SEND : RINGATTN_TRANSFER_RECEIVE;
   comm_.post(kind, operation.peer,
-             comm::tag_of(sequence_, comm::TagKind::block, static_cast<std::uint64_t>(block)), data, bytes,
-             transfer);
+             comm::tag_of(sequence_, operation.gradient ? comm::TagKind::gradient : comm::TagKind::block,
+                          static_cast<std::uint64_t>(block)),
+             data, bytes, transfer);
 }
 
 void Execution::on_transfer_done(comm::Transfer& transfer) {
@@ -139,11 +166,13 @@ void Execution::transfer_ended(std::int32_t index) {
     times_.transfer_ns += now - posted;
     times_.bytes_received += operation.bytes;
     const std::size_t block = static_cast<std::size_t>(operation.block);
-    if (plan_.lends) {
+    if (operation.gradient) {
+      // its addition looks at the transfer itself
+    } else if (plan_.lends) {
       lent_views_[block] = static_cast<const BlockView*>(transfer.data);
       blocks_[block] = *lent_views_[block];
     } else {
-      blocks_[block] = wire_view(workspace_ + plan_.workspace.receive[operation.buffer],
+      blocks_[block] = wire_view(workspace_ + layout_of_workspace().receive[operation.buffer],
                                  layout_.local_keys(operation.block));
     }
   } else {
@@ -159,19 +188,20 @@ BlockView Execution::wire_view(const std::byte* data, std::int64_t rows) const {
   return {data, v, {p.kv_heads * k_head, p.head_dim_qk, k_head}, {p.kv_heads * v_head, p.head_dim_v, v_head}};
 }
 
-void Execution::pack_own_block() {
-  const Problem& p = plan_.problem;
-  const std::int64_t rows = layout_.local_keys(plan_.rank), element = size_of(p.dtype);
-  std::byte* out = workspace_ + plan_.workspace.packed;
-  for (const TensorView* tensor : {&tensors_.k, &tensors_.v}) {
-    const std::size_t bytes = static_cast<std::size_t>(tensor->shape[3] * element);
-    for (std::int64_t batch = 0; batch < p.batch; ++batch) {
-      for (std::int64_t head = 0; head < p.kv_heads; ++head) {
-        for (std::int64_t row = 0; row < rows; ++row, out += bytes)
-          std::memcpy(out, tensor->at(batch, row, head), bytes);
-      }
-    }
+void Execution::open_moves(std::int32_t index) {
+  const std::int64_t parts = parts_of(schedule_.operations[static_cast<std::size_t>(index)]);
+  if (parts == 0) {
+    complete(index);
+  } else {
+    moves_.open(index, parts);
   }
+}
+
+bool Execution::whole() { return queue_.all_passed() && (!backward_ || key_gradients_written_); }
+
+void Execution::tell_progress() {
+  if (tensors_.progress == nullptr) return;
+  tensors_.progress(tensors_.progress_user, plan_.rank, attends_ - attends_left_, attends_);
 }
 
 void Execution::release_loans() {
@@ -185,10 +215,10 @@ void Execution::release_loans() {
     comm::Transfer& transfer = transfers_[i];
     if (operation.kind != Kind::receive || transfer.pending || transfer.loan == 0) continue;
     bool passed_on = false;
-    for (std::size_t j = 0; j < schedule_.operations.size(); ++j) {
+    for (std::size_t j = 0; j < schedule_.operations.size() && !operation.gradient; ++j) {
       const Operation& other = schedule_.operations[j];
-      passed_on =
-          passed_on || (other.kind == Kind::send && other.block == operation.block && transfers_[j].pending);
+      passed_on = passed_on || (other.kind == Kind::send && !other.gradient &&
+                                other.block == operation.block && transfers_[j].pending);
     }
     if (!passed_on) comm_.give_back(transfer);
   }

@@ -18,9 +18,8 @@ constexpr double kInlineFlops = 2e6;
 bool Pass::run() {
   poll_all();
   double flops = 0;
-  const std::int64_t tasks = ready(&flops);
-  if (tasks == 0) return false;
-  bodies_ = static_cast<std::int32_t>(std::min<std::int64_t>(pool_.max_workers(), tasks));
+  if (ready(&flops) == 0) return false;
+  bodies_ = static_cast<std::int32_t>(std::min<std::int64_t>(pool_.max_workers(), width()));
   if (flops < kInlineFlops) bodies_ = 1;
   leave_ = false;
   inside_ = bodies_;
@@ -43,7 +42,7 @@ void Pass::work(std::int32_t start, std::int32_t worker) {
     if (execution == nullptr) break;
     for (bool more = true; more;) {
       more = execution->run(task, worker);
-      poll_between_tiles();
+      poll_between_tiles(more);
       left = one_tile_ || leave_.load(std::memory_order_relaxed);
       if (more && left) {
         execution->put_back(task);
@@ -84,7 +83,7 @@ void Pass::poll_all() {
   polled_ns_.store(now_ns(), std::memory_order_relaxed);
 }
 
-void Pass::poll_between_tiles() {
+void Pass::poll_between_tiles(bool holds_a_tile) {
   bool agreeing = false;
   for (Request* r = adopted_; r != nullptr && !agreeing; r = r->next_adopted()) {
     for (Execution* part = r->parts(); part != nullptr; part = part->next_part)
@@ -97,8 +96,17 @@ void Pass::poll_between_tiles() {
   if (!lock.owns_lock()) return;
   poll_all();
   if (target_ != nullptr && target_->ended()) leave_.store(true, std::memory_order_relaxed);
-  if (inside_.load(std::memory_order_relaxed) < bodies_ && ready(nullptr) > 1)
+  // This worker goes on with its tile, or draws one of the ready ones.
+  if (inside_.load(std::memory_order_relaxed) < bodies_ && ready(nullptr) > (holds_a_tile ? 0 : 1))
     leave_.store(true, std::memory_order_relaxed);
+}
+
+std::int64_t Pass::width() const {
+  std::int64_t total = 0;
+  for (Request* r = adopted_; r != nullptr; r = r->next_adopted()) {
+    for (Execution* part = r->parts(); part != nullptr; part = part->next_part) total += part->width();
+  }
+  return total;
 }
 
 std::int64_t Pass::ready(double* flops) const {
@@ -106,7 +114,7 @@ std::int64_t Pass::ready(double* flops) const {
   for (Request* r = adopted_; r != nullptr; r = r->next_adopted()) {
     for (Execution* part = r->parts(); part != nullptr; part = part->next_part) {
       total += part->ready();
-      if (flops != nullptr) *flops += static_cast<double>(part->ready()) * part->task_flops();
+      if (flops != nullptr) *flops += static_cast<double>(part->width()) * part->task_flops();
     }
   }
   return total;

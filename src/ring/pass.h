@@ -26,8 +26,9 @@ class Pass {
   void work(std::int32_t start, std::int32_t worker);
   Execution* draw(std::int32_t start, Task& task);
   void poll_all();
-  void poll_between_tiles();
+  void poll_between_tiles(bool holds_a_tile);
   std::int64_t ready(double* flops) const;
+  std::int64_t width() const;
 
   WorkerPool& pool_;
   Request* adopted_;

@@ -7,6 +7,8 @@ namespace ringattn::ring {
 void TileQueue::reserve(std::int64_t most_tiles, std::int32_t most_positions) {
   const std::size_t positions = static_cast<std::size_t>(most_positions);
   next_.resize(static_cast<std::size_t>(most_tiles));
+  at_.resize(static_cast<std::size_t>(most_tiles));
+  blocked_.resize(static_cast<std::size_t>(most_tiles));
   head_.resize(positions);
   waiting_.resize(positions);
   left_.resize(positions);
@@ -14,9 +16,10 @@ void TileQueue::reserve(std::int64_t most_tiles, std::int32_t most_positions) {
   finished_.reserve(positions);
 }
 
-void TileQueue::start(std::int64_t tiles, std::int32_t positions, bool stay) {
+void TileQueue::start(std::int64_t tiles, std::int32_t positions, bool stay, std::int64_t chain) {
   const std::lock_guard lock(mutex_);
   tiles_ = tiles;
+  chain_ = chain;
   positions_ = positions;
   stay_ = stay;
   closed_ = false;
@@ -34,9 +37,16 @@ void TileQueue::start(std::int64_t tiles, std::int32_t positions, bool stay) {
   for (std::int64_t tile = 0; tile < tiles; ++tile) push(tile, 0);
 }
 
+bool TileQueue::behind(std::int64_t tile, std::int32_t position) const {
+  return chain_ > 0 && tile % chain_ != 0 && at_[static_cast<std::size_t>(tile - 1)] <= position;
+}
+
 void TileQueue::push(std::int64_t tile, std::int32_t position) {
-  const std::size_t p = static_cast<std::size_t>(position);
-  next_[static_cast<std::size_t>(tile)] = head_[p];
+  const std::size_t p = static_cast<std::size_t>(position), t = static_cast<std::size_t>(tile);
+  at_[t] = position;
+  blocked_[t] = behind(tile, position) ? 1 : 0;
+  if (blocked_[t] != 0) return;
+  next_[t] = head_[p];
   head_[p] = tile;
   ++waiting_[p];
   if (open_[p] != 0 && !closed_) {
@@ -68,7 +78,7 @@ bool TileQueue::draw(Task& task) {
   for (; lowest_ < positions_; ++lowest_) {
     const std::size_t p = static_cast<std::size_t>(lowest_);
     if (open_[p] == 0 || head_[p] < 0) continue;
-    task = {head_[p], lowest_};
+    task = {head_[p], lowest_, -1};
     head_[p] = next_[static_cast<std::size_t>(task.tile)];
     --waiting_[p];
     ready_.fetch_sub(1, std::memory_order_release);
@@ -83,8 +93,11 @@ bool TileQueue::finish(Task& task) {
   const std::size_t p = static_cast<std::size_t>(task.position);
   if (--left_[p] == 0) finished_.push_back(task.position);
   const std::int32_t next = task.position + 1;
+  const std::size_t t = static_cast<std::size_t>(task.tile);
+  at_[t] = next;
+  if (chain_ > 0 && (task.tile + 1) % chain_ != 0 && blocked_[t + 1] != 0) push(task.tile + 1, at_[t + 1]);
   if (next < positions_) {
-    if (stay_ && !closed_ && open_[static_cast<std::size_t>(next)] != 0) {
+    if (stay_ && !closed_ && open_[static_cast<std::size_t>(next)] != 0 && !behind(task.tile, next)) {
       task.position = next;
       return true;
     }

@@ -14,146 +14,132 @@
 // which waits for the borrower's own sends of the block, at larger distances; the last sends to nobody.
 #include <algorithm>
 
-#include "schedule/schedule.h"
+#include "schedule/ring_writer.h"
 #include "schedule/visible.h"
 
 namespace ringattn::schedule {
+
+RingWriter::RingWriter(const Problem& problem, const Layout& layout, std::int32_t rank, bool lends,
+                       bool backward, Schedule& out)
+    : problem_(problem), layout_(layout), rank_(rank), world_(layout.world()), out_(out) {
+  out.rank = rank;
+  out.world = world_;
+  out.receive_buffers = 0;
+  out.lends = lends;
+  out.backward = backward;
+  out.operations.clear();
+  out.after.clear();
+}
+
+bool RingWriter::needs(std::int32_t rank, std::int32_t block) const {
+  for (std::int64_t row = 0; row < layout_.rows() && problem_.batch > 0; ++row) {
+    if (any_visible(layout_.queries(rank, row), layout_.keys(block, row), problem_.mask)) return true;
+  }
+  return false;
+}
+
+std::int32_t RingWriter::add(Operation operation) {
+  operation.after_first = static_cast<std::int32_t>(out_.after.size());
+  out_.operations.push_back(operation);
+  return static_cast<std::int32_t>(out_.operations.size()) - 1;
+}
+
+void RingWriter::wait_for(std::int32_t operation) {
+  if (operation < 0) return;
+  out_.after.push_back(operation);
+  ++out_.operations.back().after_count;
+}
+
+void RingWriter::send_own() {
+  std::int32_t packed = -1;
+  bool had = false;
+  for (std::int32_t distance = 1; distance < world_; ++distance) {
+    const bool needed = needs(at(distance), rank_);
+    if (needed && !had) {
+      if (packed < 0 && !out_.lends)
+        packed = add({.kind = Kind::pack, .block = rank_, .bytes = bytes_of(rank_)});
+      add({.kind = Kind::send, .peer = at(distance), .block = rank_, .bytes = bytes_of(rank_)});
+      wait_for(packed);
+    }
+    had = needed;
+  }
+}
+
+std::int32_t RingWriter::take(std::int32_t distance, std::int32_t target, std::int32_t target_free) {
+  const std::int32_t block = at(-distance);
+  const bool before_has = distance == 1 || needs(at(-1), block);
+  const bool pass_on = distance + 1 < world_ && needs(at(1), block);
+  const std::int32_t from = before_has ? at(-1) : block;
+  const std::int32_t buffer = out_.lends ? -1 : arrivals_ % kBuffers, step = ++arrivals_;
+  const std::uint64_t bytes = bytes_of(block);
+  const std::int32_t received = add(
+      {.kind = Kind::receive, .peer = from, .block = block, .buffer = buffer, .bytes = bytes, .step = step});
+  if (!out_.lends) {
+    wait_for(released_[buffer]);
+    out_.receive_buffers = std::max(out_.receive_buffers, buffer + 1);
+  }
+  std::int32_t sent = -1;
+  if (pass_on) {  // as soon as it is here, whatever is computed meanwhile
+    sent = add(
+        {.kind = Kind::send, .peer = at(1), .block = block, .buffer = buffer, .bytes = bytes, .step = step});
+    wait_for(received);
+  }
+  const std::int32_t attended =
+      add({.kind = Kind::attend, .block = block, .buffer = buffer, .target = target, .step = step});
+  wait_for(received);
+  wait_for(target_free);
+  const std::int32_t released = add({.kind = Kind::release,
+                                     .peer = out_.lends ? from : -1,
+                                     .block = block,
+                                     .buffer = buffer,
+                                     .step = step});
+  wait_for(attended);
+  wait_for(sent);
+  if (!out_.lends) released_[buffer] = released;
+  return attended;
+}
+
 namespace {
 
-constexpr std::int32_t kBuffers = 2;
-
-class RingWriter {
+class ForwardWriter : RingWriter {
  public:
-  RingWriter(const Problem& problem, const Layout& layout, std::int32_t rank, bool lends, Schedule& out)
-      : problem_(problem), layout_(layout), rank_(rank), world_(layout.world()), out_(out) {
-    out.rank = rank;
-    out.world = world_;
-    out.receive_buffers = 0;
-    out.lends = lends;
-    out.operations.clear();
-    out.after.clear();
-  }
+  ForwardWriter(const Problem& problem, const Layout& layout, std::int32_t rank, bool lends, Schedule& out)
+      : RingWriter(problem, layout, rank, lends, false, out) {}
 
   void write() {
     send_own();
     if (needs(rank_, rank_)) add({.kind = Kind::attend, .block = rank_});
-    std::int32_t arrivals = 0;
     for (std::int32_t distance = 1; distance < world_; ++distance) {
-      const std::int32_t block = at(-distance);
-      if (!needs(rank_, block)) continue;
-      const bool before_has = distance == 1 || needs(at(-1), block);
-      const bool next_needs = distance + 1 < world_ && needs(at(1), block);
-      take(block, before_has ? at(-1) : block, next_needs, arrivals++);
+      if (needs(rank_, at(-distance))) take(distance, -1, -1);
     }
-    finish();
-  }
-
- private:
-  std::int32_t at(std::int32_t distance) const { return (rank_ + distance + world_) % world_; }
-
-  bool needs(std::int32_t rank, std::int32_t block) const {
-    for (std::int64_t row = 0; row < layout_.rows() && problem_.batch > 0; ++row) {
-      if (any_visible(layout_.queries(rank, row), layout_.keys(block, row), problem_.mask)) return true;
-    }
-    return false;
-  }
-
-  std::uint64_t bytes_of(std::int32_t block) const {
-    return block_bytes(problem_, layout_.local_keys(block));
-  }
-
-  std::int32_t add(Operation operation) {
-    operation.after_first = static_cast<std::int32_t>(out_.after.size());
-    out_.operations.push_back(operation);
-    return static_cast<std::int32_t>(out_.operations.size()) - 1;
-  }
-
-  // Of the operation added last.
-  void wait_for(std::int32_t operation) {
-    out_.after.push_back(operation);
-    ++out_.operations.back().after_count;
-  }
-
-  // To everyone who needs the own block and whose rank before does not have it; the others pass it on.
-  void send_own() {
-    std::int32_t packed = -1;
-    bool had = false;
-    for (std::int32_t distance = 1; distance < world_; ++distance) {
-      const bool needed = needs(at(distance), rank_);
-      if (needed && !had) {
-        if (packed < 0 && !out_.lends)
-          packed = add({.kind = Kind::pack, .block = rank_, .bytes = bytes_of(rank_)});
-        add({.kind = Kind::send, .peer = at(distance), .block = rank_, .bytes = bytes_of(rank_)});
-        if (packed >= 0) wait_for(packed);
-      }
-      had = needed;
-    }
-  }
-
-  // Everything about one block that comes from elsewhere. `arrival` counts them.
-  void take(std::int32_t block, std::int32_t from, bool pass_on, std::int32_t arrival) {
-    const std::int32_t buffer = out_.lends ? -1 : arrival % kBuffers, step = arrival + 1;
-    const std::uint64_t bytes = bytes_of(block);
-    const std::int32_t received = add({.kind = Kind::receive,
-                                       .peer = from,
-                                       .block = block,
-                                       .buffer = buffer,
-                                       .bytes = bytes,
-                                       .step = step});
-    if (!out_.lends) {
-      if (arrival >= kBuffers) wait_for(released_[buffer]);
-      out_.receive_buffers = std::max(out_.receive_buffers, buffer + 1);
-    }
-    std::int32_t sent = -1;
-    if (pass_on) {  // as soon as it is here, whatever is computed meanwhile
-      sent = add({.kind = Kind::send,
-                  .peer = at(1),
-                  .block = block,
-                  .buffer = buffer,
-                  .bytes = bytes,
-                  .step = step});
-      wait_for(received);
-    }
-    const std::int32_t attended = add({.kind = Kind::attend, .block = block, .buffer = buffer, .step = step});
-    wait_for(received);
-    const std::int32_t released = add({.kind = Kind::release,
-                                       .peer = out_.lends ? from : -1,
-                                       .block = block,
-                                       .buffer = buffer,
-                                       .step = step});
-    wait_for(attended);
-    if (pass_on) wait_for(sent);
-    if (!out_.lends) released_[buffer] = released;
-  }
-
-  void finish() {
     const auto last = static_cast<std::int32_t>(out_.operations.size());
     add({.kind = Kind::finalize});
     for (std::int32_t i = 0; i < last; ++i) {
       if (out_.operations[static_cast<std::size_t>(i)].kind == Kind::attend) wait_for(i);
     }
   }
-
-  const Problem& problem_;
-  const Layout& layout_;
-  const std::int32_t rank_, world_;
-  Schedule& out_;
-  std::int32_t released_[kBuffers] = {};  // release of each buffer's occupant
 };
 
 }  // namespace
 
-// Per other rank: send of the own block, receive, send on, attend, release; and pack, own attend, finalize.
-// Edges: one each of the first four, two of a release, one of finalize, and finalize's on the own attend.
-void reserve_ring(std::int32_t world, Schedule& out) {
+// Forward, per other rank: send of the own block, receive, send on, attend, release; and pack, own attend,
+// finalize. Edges: one each of the first four, two of a release, one of finalize, and finalize's on the own
+// attend. Backward adds, per other rank: receive, accumulate, release and send of a sum that passes, and the
+// first three of one that comes home. Edges: an attend's on its target, one of each receive and release, two of each
+// accumulate and send, one of the last finalize; and a pair for the own attend.
+void reserve_ring(std::int32_t world, bool backward, Schedule& out) {
   const auto others = static_cast<std::size_t>(world - 1);
-  out.operations.reserve(5 * others + 3);
-  out.after.reserve(7 * others + 1);
+  out.operations.reserve((backward ? 12 : 5) * others + (backward ? 5 : 3));
+  out.after.reserve((backward ? 21 : 7) * others + (backward ? 4 : 1));
 }
 
-void generate_ring(const Problem& problem, const Layout& layout, std::int32_t rank, bool lends,
+void generate_ring(const Problem& problem, const Layout& layout, std::int32_t rank, bool lends, bool backward,
                    Schedule& out) {
-  RingWriter(problem, layout, rank, lends, out).write();
+  if (backward) {
+    write_backward_ring(problem, layout, rank, lends, out);
+  } else {
+    ForwardWriter(problem, layout, rank, lends, out).write();
+  }
 }
 
 }  // namespace ringattn::schedule

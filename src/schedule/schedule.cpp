@@ -32,4 +32,10 @@ std::uint64_t block_bytes(const Problem& problem, std::int64_t local_keys) {
          static_cast<std::uint64_t>(elements_of_token * size_of(problem.dtype));
 }
 
+std::uint64_t gradient_bytes(const Problem& problem, std::int64_t local_keys) {
+  const std::int64_t elements_of_token = problem.kv_heads * (problem.head_dim_qk + problem.head_dim_v);
+  return static_cast<std::uint64_t>(problem.batch) * static_cast<std::uint64_t>(local_keys) *
+         static_cast<std::uint64_t>(elements_of_token) * sizeof(float);
+}
+
 }  // namespace ringattn::schedule

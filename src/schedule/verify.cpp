@@ -15,12 +15,15 @@ Status violation(const Schedule& schedule, std::size_t operation, const std::str
   if (op.block >= 0) text += " of block " + std::to_string(op.block);
   if (op.peer >= 0)
     text += (op.kind == Kind::receive ? " from rank " : " to rank ") + std::to_string(op.peer);
+  if (op.gradient) text += ", gradients";
   return {RINGATTN_ERR_INTERNAL, text + "): " + what};
 }
 
 namespace {
 
-bool moves_bytes(Kind kind) { return kind == Kind::pack || kind == Kind::send || kind == Kind::receive; }
+bool moves_bytes(Kind kind) {
+  return kind != Kind::attend && kind != Kind::release && kind != Kind::finalize;
+}
 
 Status verify_operation(const Subject& subject, const Schedule& schedule, std::size_t at) {
   const Operation& op = schedule.operations[at];
@@ -47,12 +50,19 @@ Status verify_operation(const Subject& subject, const Schedule& schedule, std::s
     case Kind::release:
     case Kind::finalize:
       break;
+    case Kind::accumulate:
+    case Kind::copy:
+      if (schedule.backward && op.gradient) break;
+      [[fallthrough]];
     default:
-      return violation(schedule, at, "no forward schedule has this operation");
+      return violation(schedule, at, "no schedule of this kind has this operation");
   }
-  if (op.kind == Kind::finalize) return {};
+  if (op.gradient && !schedule.backward) return violation(schedule, at, "forward has no gradients");
+  if (op.kind == Kind::finalize && !op.gradient) return {};
   if (op.block < 0 || op.block >= world) return violation(schedule, at, "no such block");
-  const std::uint64_t bytes = block_bytes(subject.problem, subject.layout.local_keys(op.block));
+  const std::int64_t keys = subject.layout.local_keys(op.block);
+  const std::uint64_t bytes =
+      op.gradient ? gradient_bytes(subject.problem, keys) : block_bytes(subject.problem, keys);
   if (moves_bytes(op.kind) && op.bytes != bytes) {
     return violation(schedule, at,
                      std::to_string(op.bytes) + " bytes, but the block has " + std::to_string(bytes));
@@ -70,10 +80,13 @@ Status verify_form(const Subject& subject) {
   }
   for (std::int32_t rank = 0; rank < world; ++rank) {
     const Schedule& schedule = subject.schedules[static_cast<std::size_t>(rank)];
-    if (schedule.rank != rank || schedule.world != world || schedule.lends != subject.schedules[0].lends) {
+    const Schedule& first = subject.schedules[0];
+    if (schedule.rank != rank || schedule.world != world || schedule.lends != first.lends ||
+        schedule.backward != first.backward) {
       return violation(rank, "its schedule is for rank " + std::to_string(schedule.rank) + " of " +
                                  std::to_string(schedule.world) +
-                                 (schedule.lends ? ", lending" : ", copying"));
+                                 (schedule.lends ? ", lending" : ", copying") +
+                                 (schedule.backward ? ", backward" : ", forward"));
     }
     for (std::size_t i = 0; i < schedule.operations.size(); ++i) {
       RINGATTN_TRY(verify_operation(subject, schedule, i));
@@ -89,7 +102,12 @@ Status verify(const Problem& problem, const Call& call, const Layout& layout,
   RINGATTN_TRY(verify_form(subject));
   RINGATTN_TRY(verify_work(subject));
   RINGATTN_TRY(verify_transfers(subject));
-  for (const Schedule& schedule : schedules) RINGATTN_TRY(verify_memory(schedule));
+  for (const Schedule& schedule : schedules) {
+    const Ancestors ancestors(schedule);
+    RINGATTN_TRY(verify_memory(schedule, ancestors));
+    if (schedule.backward) RINGATTN_TRY(verify_sums(schedule, ancestors));
+  }
+  if (schedules[0].backward) RINGATTN_TRY(verify_gradients(subject));
   return verify_progress(subject);
 }
 

@@ -1,4 +1,4 @@
-// Blocks are held while they are used, and nothing is overwritten or given back while it may still be read.
+// Blocks of K/V are held while they are used, and nothing is overwritten or given back while it may still be read.
 // "Before" means: on every possible timing, because a chain of waits leads from one operation to the other.
 #include <algorithm>
 
@@ -7,35 +7,13 @@
 namespace ringattn::schedule {
 namespace {
 
-// Which operations have always ended when another one starts: the ancestors of each, as bits.
-class Ancestors {
- public:
-  explicit Ancestors(const Schedule& schedule) : words_((schedule.operations.size() + 63) / 64) {
-    bits_.resize(words_ * schedule.operations.size());
-    for (std::size_t i = 0; i < schedule.operations.size(); ++i) {
-      for (const std::int32_t before : schedule.after_of(schedule.operations[i])) {
-        const auto j = static_cast<std::size_t>(before);
-        for (std::size_t w = 0; w < words_; ++w) bits_[i * words_ + w] |= bits_[j * words_ + w];
-        bits_[i * words_ + j / 64] |= std::uint64_t{1} << (j % 64);
-      }
-    }
-  }
-  bool before(std::size_t earlier, std::size_t later) const {
-    return (bits_[later * words_ + earlier / 64] >> (earlier % 64) & 1) != 0;
-  }
-
- private:
-  std::size_t words_;
-  std::vector<std::uint64_t> bits_;
-};
-
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
 class MemoryProof {
  public:
-  explicit MemoryProof(const Schedule& schedule)
+  MemoryProof(const Schedule& schedule, const Ancestors& ancestors)
       : schedule_(schedule),
-        ancestors_(schedule),
+        ancestors_(ancestors),
         received_(static_cast<std::size_t>(schedule.world), kNone),
         released_(received_) {}
 
@@ -57,6 +35,7 @@ class MemoryProof {
   // There may be one pack, one finalize, and per block one receive and one release.
   Status find_single_operations() {
     for (std::size_t i = 0; i < count(); ++i) {
+      if (at(i).gradient) continue;
       std::size_t* place = nullptr;
       const auto block = static_cast<std::size_t>(at(i).block);
       if (at(i).kind == Kind::pack) place = &packed_;
@@ -84,6 +63,7 @@ class MemoryProof {
   Status prove_blocks() const {
     for (std::size_t i = 0; i < count(); ++i) {
       const Operation& op = at(i);
+      if (op.gradient) continue;
       if (op.kind == Kind::pack) {
         if (schedule_.lends || op.block != schedule_.rank)
           return wrong(i, "only copying ranks pack, their own block");
@@ -105,7 +85,7 @@ class MemoryProof {
   Status prove_releases() const {
     for (std::size_t i = 0; i < count(); ++i) {
       const Operation& op = at(i);
-      if (op.block < 0 || op.block == schedule_.rank) continue;
+      if (op.gradient || op.block < 0 || op.block == schedule_.rank) continue;
       const std::size_t release = released(op.block);
       if (release == kNone) return wrong(i, "the block is never released");
       if (release != i && !ancestors_.before(i, release))
@@ -123,7 +103,7 @@ class MemoryProof {
                                       kNone);
     for (std::size_t i = 0; i < count(); ++i) {
       const Operation& op = at(i);
-      if (op.kind != Kind::receive) continue;
+      if (op.kind != Kind::receive || op.gradient) continue;
       if (schedule_.lends) {
         if (op.buffer != -1) return wrong(i, "a lent block needs no buffer");
         continue;
@@ -158,13 +138,15 @@ class MemoryProof {
   }
 
   const Schedule& schedule_;
-  const Ancestors ancestors_;
+  const Ancestors& ancestors_;
   std::vector<std::size_t> received_, released_;  // [block]
   std::size_t packed_ = kNone, finalized_ = kNone;
 };
 
 }  // namespace
 
-Status verify_memory(const Schedule& schedule) { return MemoryProof(schedule).prove(); }
+Status verify_memory(const Schedule& schedule, const Ancestors& ancestors) {
+  return MemoryProof(schedule, ancestors).prove();
+}
 
 }  // namespace ringattn::schedule

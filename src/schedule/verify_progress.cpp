@@ -17,7 +17,8 @@ class Rehearsal {
       first_.push_back(operations_);
       operations_ += schedule.operations.size();
     }
-    waits_.resize(operations_ + 2 * world_ * world_);
+    const bool backward = subject.schedules[0].backward;
+    waits_.resize(operations_ + 2 * world_ * world_ * (backward ? 2 : 1));
     for (const Schedule& schedule : subject.schedules) {
       for (std::size_t i = 0; i < schedule.operations.size(); ++i) add_edges(schedule, i);
     }
@@ -49,11 +50,15 @@ class Rehearsal {
     ++waits_[to];
   }
 
-  // A rank gets a block at most once (verify_memory), so the receiver and the block name the transfer.
-  std::size_t meeting(std::int32_t to, std::int32_t block) const {
-    return operations_ + 2 * (static_cast<std::size_t>(to) * world_ + static_cast<std::size_t>(block));
+  // A rank gets a block at most once (verify_memory), so the receiver and the block name the transfer. It
+  // hands on a sum of gradients at most once (verify_sums): there the sender and the block do, and an owner
+  // never sends its own.
+  std::size_t meeting(const Schedule& schedule, const Operation& op) const {
+    const bool named_by_peer = (op.kind == Kind::send) != op.gradient;
+    const std::int32_t rank = named_by_peer ? op.peer : schedule.rank;
+    const auto place = static_cast<std::size_t>(rank) * world_ + static_cast<std::size_t>(op.block);
+    return operations_ + 2 * (place + (op.gradient ? world_ * world_ : 0));
   }
-  std::size_t returned(std::int32_t to, std::int32_t block) const { return meeting(to, block) + 1; }
 
   // What a transfer waits for leads to the meeting, and the meeting to the end of both sides. A lending send
   // ends only with the borrower's release.
@@ -62,14 +67,26 @@ class Rehearsal {
     const std::size_t first = first_[static_cast<std::size_t>(schedule.rank)], self = first + i;
     std::size_t start = self;
     if (op.kind == Kind::send || op.kind == Kind::receive) {
-      start = meeting(op.kind == Kind::send ? op.peer : schedule.rank, op.block);
+      start = meeting(schedule, op);
       const bool lent = op.kind == Kind::send && schedule.lends;
-      add_edge(lent ? returned(op.peer, op.block) : start, self);
+      add_edge(lent ? start + 1 : start, self);
+    }
+    // A tile takes the blocks in order.
+    if (op.kind == Kind::attend) {
+      for (std::size_t before = i; before-- > 0;) {
+        if (schedule.operations[before].kind != Kind::attend) continue;
+        add_edge(first + before, self);
+        break;
+      }
     }
     for (const std::int32_t before : schedule.after_of(op)) {
       add_edge(first + static_cast<std::size_t>(before), start);
     }
-    if (op.kind == Kind::release && schedule.lends) add_edge(self, returned(schedule.rank, op.block));
+    if (op.kind == Kind::release && schedule.lends) {
+      Operation receive = op;
+      receive.kind = Kind::receive;
+      add_edge(self, meeting(schedule, receive) + 1);
+    }
   }
 
   // Targets of each node one after the other.

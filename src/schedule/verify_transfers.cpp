@@ -10,9 +10,10 @@ namespace {
 
 struct Transfer {
   std::int32_t from, to, block;
+  bool gradient;
   std::size_t operation;
 
-  auto key() const { return std::tuple(from, to, block); }
+  auto key() const { return std::tuple(from, to, block, gradient); }
 };
 
 std::vector<Transfer> transfers_of(const Subject& subject, Kind kind) {
@@ -22,7 +23,8 @@ std::vector<Transfer> transfers_of(const Subject& subject, Kind kind) {
       const Operation& op = schedule.operations[i];
       if (op.kind != kind) continue;
       const bool sends = kind == Kind::send;
-      transfers.push_back({sends ? schedule.rank : op.peer, sends ? op.peer : schedule.rank, op.block, i});
+      transfers.push_back(
+          {sends ? schedule.rank : op.peer, sends ? op.peer : schedule.rank, op.block, op.gradient, i});
     }
   }
   std::sort(transfers.begin(), transfers.end(),

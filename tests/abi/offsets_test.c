@@ -45,7 +45,7 @@ AT(ringattn_run, first, 0);
 AT(ringattn_run, length, 8);
 AT(ringattn_run, stride, 16);
 
-SIZE(ringattn_plan_desc, 168);
+SIZE(ringattn_plan_desc, 176);
 AT(ringattn_plan_desc, struct_size, 0);
 AT(ringattn_plan_desc, flags, 4);
 AT(ringattn_plan_desc, batch, 8);
@@ -72,6 +72,8 @@ AT(ringattn_plan_desc, runs_k, 136);
 AT(ringattn_plan_desc, runs_k_count, 144);
 AT(ringattn_plan_desc, runs_q, 152);
 AT(ringattn_plan_desc, runs_q_count, 160);
+AT(ringattn_plan_desc, dtype_grad, 168);
+AT(ringattn_plan_desc, reserved, 172);
 
 SIZE(ringattn_facts, 16);
 AT(ringattn_facts, struct_size, 0);
@@ -86,7 +88,7 @@ AT(ringattn_call, cu_q, 16);
 AT(ringattn_call, cu_k, 24);
 AT(ringattn_call, query_offset, 32);
 
-SIZE(ringattn_forward_args, 72);
+SIZE(ringattn_forward_args, 88);
 AT(ringattn_forward_args, struct_size, 0);
 AT(ringattn_forward_args, flags, 4);
 AT(ringattn_forward_args, q, 8);
@@ -97,8 +99,29 @@ AT(ringattn_forward_args, lse, 40);
 AT(ringattn_forward_args, call, 48);
 AT(ringattn_forward_args, workspace, 56);
 AT(ringattn_forward_args, workspace_bytes, 64);
+AT(ringattn_forward_args, progress, 72);
+AT(ringattn_forward_args, progress_user, 80);
 
-SIZE(ringattn_plan_info, 128);
+SIZE(ringattn_backward_args, 128);
+AT(ringattn_backward_args, struct_size, 0);
+AT(ringattn_backward_args, flags, 4);
+AT(ringattn_backward_args, q, 8);
+AT(ringattn_backward_args, k, 16);
+AT(ringattn_backward_args, v, 24);
+AT(ringattn_backward_args, o, 32);
+AT(ringattn_backward_args, lse, 40);
+AT(ringattn_backward_args, d_o, 48);
+AT(ringattn_backward_args, d_lse, 56);
+AT(ringattn_backward_args, d_q, 64);
+AT(ringattn_backward_args, d_k, 72);
+AT(ringattn_backward_args, d_v, 80);
+AT(ringattn_backward_args, call, 88);
+AT(ringattn_backward_args, workspace, 96);
+AT(ringattn_backward_args, workspace_bytes, 104);
+AT(ringattn_backward_args, progress, 112);
+AT(ringattn_backward_args, progress_user, 120);
+
+SIZE(ringattn_plan_info, 152);
 AT(ringattn_plan_info, struct_size, 0);
 AT(ringattn_plan_info, rank, 4);
 AT(ringattn_plan_info, world_size, 8);
@@ -117,6 +140,9 @@ AT(ringattn_plan_info, pairs_max, 96);
 AT(ringattn_plan_info, pairs_mean, 104);
 AT(ringattn_plan_info, flops, 112);
 AT(ringattn_plan_info, overlap_flops_per_byte, 120);
+AT(ringattn_plan_info, backward_bytes_sent, 128);
+AT(ringattn_plan_info, backward_bytes_received, 136);
+AT(ringattn_plan_info, backward_flops, 144);
 
 SIZE(ringattn_times, 72);
 AT(ringattn_times, struct_size, 0);
@@ -175,12 +201,13 @@ AT(ringattn_completion_v1, data, 24);
 AT(ringattn_completion_v1, bytes, 32);
 AT(ringattn_completion_v1, loan, 40);
 
-SIZE(ringattn_beat_v1, 32);
+SIZE(ringattn_beat_v1, 40);
 AT(ringattn_beat_v1, struct_size, 0);
 AT(ringattn_beat_v1, waits_for, 4);
 AT(ringattn_beat_v1, counter, 8);
 AT(ringattn_beat_v1, entered, 16);
 AT(ringattn_beat_v1, canceled, 24);
+AT(ringattn_beat_v1, canceled_before, 32);
 
 SIZE(ringattn_transport_v1, 128);
 AT(ringattn_transport_v1, struct_size, 0);

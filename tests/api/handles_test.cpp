@@ -152,7 +152,7 @@ TEST_F(ApiHandles, NullIsRefusedByNameAndNothingElseHappens) {
     EXPECT_EQ(out_plan, nullptr);
     EXPECT_EQ(out_comm, nullptr);
   }
-  EXPECT_EQ(ring_.forward(0), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(ring_.execute(0), RINGATTN_OK) << ringattn_last_error();
   EXPECT_STREQ(ringattn_last_error(), "");
 }
 
@@ -176,13 +176,13 @@ TEST_F(ApiHandles, TensorsOfForwardMayNotBeNullExceptLse) {
   for (const auto& field : fields) {
     const ringattn_tensor* const kept = args.*field.field;
     args.*field.field = nullptr;
-    EXPECT_EQ(ring_.forward(0), RINGATTN_ERR_INVALID_ARGUMENT) << field.name;
+    EXPECT_EQ(ring_.execute(0), RINGATTN_ERR_INVALID_ARGUMENT) << field.name;
     EXPECT_EQ(std::string(ringattn_last_error()).rfind(std::string(field.name) + ": NULL", 0), 0u)
         << ringattn_last_error();
     args.*field.field = kept;
   }
   args.lse = nullptr;
-  EXPECT_EQ(ring_.forward(0), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(ring_.execute(0), RINGATTN_OK) << ringattn_last_error();
   EXPECT_TRUE(std::isnan(ring_.tensors(0).lse.get(0, 0, 0, 0)));
 }
 
@@ -253,13 +253,13 @@ TEST_F(ApiHandles, StructSizesOfInputs) {
   });
   check_sizes<ringattn_call>("call", RINGATTN_STRUCT(ringattn_call), [&](ringattn_call* call) {
     t.args.call = call;
-    const ringattn_status status = ring_.forward(0);
+    const ringattn_status status = ring_.execute(0);
     t.args.call = nullptr;
     return status;
   });
   check_sizes<ringattn_tensor>("tensor", t.k_view, [&](ringattn_tensor* tensor) {
     t.args.k = tensor;
-    const ringattn_status status = ring_.forward(0);
+    const ringattn_status status = ring_.execute(0);
     t.args.k = &t.k_view;
     return status;
   });
@@ -404,12 +404,12 @@ int in_child_with_plan(HostRing& ring, ringattn_plan* plan) {
 int new_context_works() {
   const HostContext context(1);
   HostRing ring(context, "n=24 dim=8 mask=causal ranks=2");
-  return ring.forward_all() == RINGATTN_OK && ring.hash() != 0 ? 0 : 30;
+  return ring.execute_all() == RINGATTN_OK && ring.hash() != 0 ? 0 : 30;
 }
 
 TEST_F(ApiHandles, AChildOfForkGetsForkedAndANewContextWorks) {
   ringattn_request* request = nullptr;
-  ASSERT_EQ(ring_.forward(0, &request), RINGATTN_OK);
+  ASSERT_EQ(ring_.execute(0, &request), RINGATTN_OK);
   EXPECT_EQ(ringattn_request_wait(request, -1), RINGATTN_OK);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -428,7 +428,7 @@ TEST_F(ApiHandles, AChildOfForkGetsForkedAndANewContextWorks) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_EQ(ring_.forward(0), RINGATTN_OK) << "the parent goes on";
+  EXPECT_EQ(ring_.execute(0), RINGATTN_OK) << "the parent goes on";
   ringattn_request_destroy(request);
 }
 

@@ -229,17 +229,17 @@ TEST(ApiMismatch, ForwardNamesEveryValueOfACall) {
       ring.tensors(ranks - 1).args.call = &odd;
       Answers answers(ranks);
       run_threads(
-          ranks, [&](int rank) { answers.take(rank, ring.forward(rank)); }, 30, "forward with a mismatch");
+          ranks, [&](int rank) { answers.take(rank, ring.execute(rank)); }, 30, "forward with a mismatch");
       std::vector<std::string> words = change.words;
       words.push_back("rank " + std::to_string(ranks - 1) + " has");
       answers.expect_same(kMismatch, words);
-      EXPECT_EQ(ring.forward_all(), kMismatch) << change.name;
+      EXPECT_EQ(ring.execute_all(), kMismatch) << change.name;
       EXPECT_EQ(answers.messages[0], ringattn_last_error());
       expect_untouched(ring);
       ring.tensors(ranks - 1).args.call = ring.call();
-      for (const ringattn_status status : ring.forward_on_threads())
+      for (const ringattn_status status : ring.execute_on_threads())
         EXPECT_EQ(status, RINGATTN_OK) << change.name;
-      EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+      EXPECT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
     }
   }
 }
@@ -253,7 +253,7 @@ TEST(ApiMismatch, EqualValuesInOtherWordsAreEqual) {
   call.sequences = 1;
   call.cu_q = call.cu_k = cu;
   ring.tensors(1).args.call = &call;
-  for (const ringattn_status status : ring.forward_on_threads()) EXPECT_EQ(status, RINGATTN_OK);
+  for (const ringattn_status status : ring.execute_on_threads()) EXPECT_EQ(status, RINGATTN_OK);
 }
 
 TEST(ApiMismatch, DifferentPlansOfOneCommAreNamed) {
@@ -287,16 +287,16 @@ TEST(ApiMismatch, ARankThatRefusesItsArguments) {
           [&](int rank) {
             ringattn_request* request = reinterpret_cast<ringattn_request*>(&ring);
             const bool asynchronous = rank == odd;  // its error comes from the call itself
-            answers.take(rank, ring.forward(rank, asynchronous ? &request : nullptr));
+            answers.take(rank, ring.execute(rank, asynchronous ? &request : nullptr));
             EXPECT_EQ(request == nullptr, asynchronous);
           },
           30, "a refused forward");
       answers.expect_refusal(odd, RINGATTN_ERR_INVALID_ARGUMENT, "q.dtype: 2");
-      EXPECT_EQ(ring.forward_all(), RINGATTN_ERR_INVALID_ARGUMENT);
+      EXPECT_EQ(ring.execute_all(), RINGATTN_ERR_INVALID_ARGUMENT);
       EXPECT_NE(std::string(ringattn_last_error()).find("rank " + std::to_string(odd)), std::string::npos);
       expect_untouched(ring);
       ring.tensors(odd).q_view.dtype = RINGATTN_DTYPE_F32;
-      for (const ringattn_status status : ring.forward_on_threads()) EXPECT_EQ(status, RINGATTN_OK);
+      for (const ringattn_status status : ring.execute_on_threads()) EXPECT_EQ(status, RINGATTN_OK);
     }
   }
 }
@@ -307,14 +307,14 @@ TEST(ApiMismatch, AllRanksRefuseEachSaysItsOwn) {
   for (int rank = 0; rank < 3; ++rank) ring.tensors(rank).args.flags = 1u << rank;
   Answers answers(3);
   run_threads(
-      3, [&](int rank) { answers.take(rank, ring.forward(rank)); }, 30, "all refuse");
+      3, [&](int rank) { answers.take(rank, ring.execute(rank)); }, 30, "all refuse");
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(answers.statuses[static_cast<std::size_t>(rank)], RINGATTN_ERR_INVALID_ARGUMENT);
     EXPECT_NE(answers.messages[static_cast<std::size_t>(rank)].find("flags: " + std::to_string(1 << rank)),
               std::string::npos);
   }
   for (int rank = 0; rank < 3; ++rank) ring.tensors(rank).args.flags = 0;
-  for (const ringattn_status status : ring.forward_on_threads()) EXPECT_EQ(status, RINGATTN_OK);
+  for (const ringattn_status status : ring.execute_on_threads()) EXPECT_EQ(status, RINGATTN_OK);
 }
 
 TEST(ApiMismatch, PlanCreateOnOneRankWhileAnotherCallsForward) {
@@ -327,12 +327,12 @@ TEST(ApiMismatch, PlanCreateOnOneRankWhileAnotherCallsForward) {
         ranks,
         [&](int rank) {
           answers.take(rank, rank == 1 ? ringattn_plan_create(ring.comm(1), &ring.desc(1), &plan)
-                                       : ring.forward(rank));
+                                       : ring.execute(rank));
         },
         30, "different collective calls");
     answers.expect_same(kMismatch, {"collective call", "rank 0 has forward", "rank 1 has plan_create"});
     EXPECT_EQ(plan, nullptr);
-    for (const ringattn_status status : ring.forward_on_threads()) EXPECT_EQ(status, RINGATTN_OK);
+    for (const ringattn_status status : ring.execute_on_threads()) EXPECT_EQ(status, RINGATTN_OK);
   }
 }
 

@@ -104,7 +104,7 @@ TEST(ApiTensors, BadOnesAreRefusedByNameAndNothingIsWritten) {
     RankTensors& t = ring.tensors(0);
     const std::uint64_t inputs = t.q.hash() ^ t.k.hash() ^ t.v.hash();
     bad.bend(t);
-    EXPECT_EQ(ring.forward(0), RINGATTN_ERR_INVALID_ARGUMENT) << bad.name;
+    EXPECT_EQ(ring.execute(0), RINGATTN_ERR_INVALID_ARGUMENT) << bad.name;
     EXPECT_NE(std::string(ringattn_last_error()).find(bad.word), std::string::npos)
         << bad.name << ": " << ringattn_last_error();
     EXPECT_TRUE(untouched(t)) << bad.name;
@@ -132,7 +132,7 @@ TEST(ApiTensors, AnyAlignmentIsLegalAndRight) {
         view->data = at;
       }
     }
-    EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+    EXPECT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
     for (int rank = 0; rank < 2; ++rank) {
       RankTensors& t = ring.tensors(rank);
       std::memcpy(t.o.data(), t.o_view.data, static_cast<std::size_t>(t.o.size() * dtype_size(t.o.dtype())));
@@ -151,7 +151,7 @@ TEST(ApiTensors, StrideZeroIsLegalForInputs) {
     dense_strides(*view);
     view->stride[0] = view->stride[1] = view->stride[2] = 0;
   }
-  ASSERT_EQ(ring.forward(0), RINGATTN_OK) << ringattn_last_error();
+  ASSERT_EQ(ring.execute(0), RINGATTN_OK) << ringattn_last_error();
   for (std::int64_t d = 0; d < 16; ++d) EXPECT_NEAR(t.o.get(1, 7, 3, d), t.v.get(0, 0, 0, d), 1e-5);
 }
 
@@ -163,7 +163,7 @@ TEST(ApiTensors, StridesAreNotReadWithoutTheirFlag) {
     view->flags = 0;
     for (std::int64_t& stride : view->stride) stride = -77;
   }
-  EXPECT_EQ(ring.forward(0), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(ring.execute(0), RINGATTN_OK) << ringattn_last_error();
   EXPECT_EQ(ring.hash(), answer_of_local(kProblem));
 }
 
@@ -175,14 +175,14 @@ TEST(ApiTensors, NullDataIsLegalWhereASizeIsZero) {
     for (ringattn_tensor* view : {&t.q_view, &t.k_view, &t.v_view, &t.o_view, &t.lse_view})
       view->data = nullptr;
   }
-  EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
   HostRing no_batch(context, "n=8 batch=0 dim=8 ranks=2");
   for (int rank = 0; rank < 2; ++rank) {
     RankTensors& t = no_batch.tensors(rank);
     for (ringattn_tensor* view : {&t.q_view, &t.k_view, &t.v_view, &t.o_view, &t.lse_view})
       view->data = nullptr;
   }
-  EXPECT_EQ(no_batch.forward_all(), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(no_batch.execute_all(), RINGATTN_OK) << ringattn_last_error();
 }
 
 // One row of memory a token: q, k, v and o beside one another, as a fused projection makes them.
@@ -210,7 +210,7 @@ TEST(ApiTensors, SlicesOfOneFusedBufferAreAcceptedAndRight) {
     }
   }
   const std::vector<float> before = buffer;
-  ASSERT_EQ(ring.forward(0), RINGATTN_OK) << ringattn_last_error();
+  ASSERT_EQ(ring.execute(0), RINGATTN_OK) << ringattn_last_error();
   for (std::int64_t s = 0; s < 20; ++s) {
     EXPECT_EQ(std::memcmp(&buffer[static_cast<std::size_t>(s * kRow)],
                           &before[static_cast<std::size_t>(s * kRow)], 3 * kSlice * 4),
@@ -224,7 +224,7 @@ TEST(ApiTensors, SlicesOfOneFusedBufferAreAcceptedAndRight) {
   EXPECT_EQ(ring.hash(), answer_of_local(kFused));
   // Moved by one element, o and v meet.
   t.o_view.data = buffer.data() + 3 * kSlice - 1;
-  EXPECT_EQ(ring.forward(0), RINGATTN_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(ring.execute(0), RINGATTN_ERR_INVALID_ARGUMENT);
   EXPECT_NE(std::string(ringattn_last_error()).find("o.data: overlaps v"), std::string::npos)
       << ringattn_last_error();
 }
@@ -238,9 +238,9 @@ TEST(ApiTensors, StridesOfSingleEntriesDoNotMatter) {
     dense_strides(*view);
     view->stride[0] = view->stride[1] = view->stride[2] = kHuge;
   }
-  EXPECT_EQ(ring.forward(0), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(ring.execute(0), RINGATTN_OK) << ringattn_last_error();
   t.o_view.data = t.q_view.data;
-  EXPECT_EQ(ring.forward(0), RINGATTN_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(ring.execute(0), RINGATTN_ERR_INVALID_ARGUMENT);
 }
 
 TEST(ApiWorkspace, OfTheCaller) {
@@ -259,7 +259,7 @@ TEST(ApiWorkspace, OfTheCaller) {
   const auto refused = [&](void* workspace, std::uint64_t size, const char* word) {
     args.workspace = workspace;
     args.workspace_bytes = size;
-    EXPECT_EQ(first.forward(0), RINGATTN_ERR_INVALID_ARGUMENT) << word;
+    EXPECT_EQ(first.execute(0), RINGATTN_ERR_INVALID_ARGUMENT) << word;
     EXPECT_NE(std::string(ringattn_last_error()).find(word), std::string::npos) << ringattn_last_error();
     EXPECT_TRUE(untouched(first.tensors(0)));
   };
@@ -274,7 +274,7 @@ TEST(ApiWorkspace, OfTheCaller) {
       ring->tensors(0).args.workspace = at;
       ring->tensors(0).args.workspace_bytes = bytes;
       ring->poison_outputs();
-      EXPECT_EQ(ring->forward(0), RINGATTN_OK) << ringattn_last_error();
+      EXPECT_EQ(ring->execute(0), RINGATTN_OK) << ringattn_last_error();
     }
     EXPECT_EQ(first.hash(), expected);
     EXPECT_EQ(second.hash(), expected_second);

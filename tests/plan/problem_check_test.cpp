@@ -83,7 +83,7 @@ std::vector<Bad> bad_numbers() {
       {"scale_nan", [](auto& d) { d.scale = std::nan(""); }, {"scale: nan"}},
       {"scale_infinite", [](auto& d) { d.scale = kInfinity; }, {"scale: inf"}},
       {"schedule", [](auto& d) { d.schedule = 2; }, {"schedule: 2", "0..1"}},
-      {"flags", [](auto& d) { d.flags = 4; }, {"flags: 4", "PLAN_TRACE (1)"}},
+      {"flags", [](auto& d) { d.flags = 8; }, {"flags: 8", "PLAN_TRACE (1)", "PLAN_BACKWARD (4)"}},
       {"flags_top_bit", [](auto& d) { d.flags = 1u << 31; }, {"flags: 2147483648"}},
       {"mask_unknown", [](auto& d) { d.mask = 8; }, {"mask: 8", "CAUSAL (1)"}},
       {"window_left",

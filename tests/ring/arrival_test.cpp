@@ -11,12 +11,13 @@ namespace ringattn::support {
 namespace {
 
 constexpr const char* kProblem = "n=64 heads=2 dim=16 mask=causal ranks=3";
+constexpr const char* kLarger = "n=600 heads=2 dim=32 mask=causal partition=striped ranks=3";
 
-class RingArrival : public ::testing::TestWithParam<const char*> {
+class RingArrival : public ::testing::TestWithParam<Over> {
  protected:
   HostRingOptions options(int arrival_timeout_ms) const {
     HostRingOptions options;
-    options.transport = GetParam();
+    options.transport = GetParam().transport;
     options.arrival_timeout_ms = arrival_timeout_ms;
     return options;
   }
@@ -32,7 +33,7 @@ TEST_P(RingArrival, PlanCreateNamesTheMissingRank) {
   const HostContext context;
   HostRingOptions few = options(100);
   few.plans = false;
-  HostRing ring(context, kProblem, few);
+  HostRing ring(context, with_pass(kProblem, GetParam()), few);
   std::vector<Answer> answers(2);
   run_threads(
       2,
@@ -49,17 +50,17 @@ TEST_P(RingArrival, PlanCreateNamesTheMissingRank) {
   EXPECT_EQ(ring.plan(0), nullptr);
 }
 
-TEST_P(RingArrival, ForwardNamesTheMissingRank) {
+TEST_P(RingArrival, AnExecutionNamesTheMissingRank) {
   const HostContext context;
-  HostRing ring(context, kProblem, options(100));
+  HostRing ring(context, with_pass(kProblem, GetParam()), options(100));
   std::vector<Answer> answers(2);
   run_threads(
       2,
       [&](int rank) {
-        const ringattn_status status = ring.forward(rank);
+        const ringattn_status status = ring.execute(rank);
         answers[static_cast<std::size_t>(rank)] = {status, ringattn_last_error()};
       },
-      30, "forward without rank 2");
+      30, "an execution without rank 2");
   for (const Answer& answer : answers) {
     EXPECT_EQ(answer.status, RINGATTN_ERR_TIMEOUT) << answer.message;
     EXPECT_NE(answer.message.find("rank 2 did not enter"), std::string::npos) << answer.message;
@@ -71,7 +72,7 @@ TEST_P(RingArrival, AbortReachesRanksInPlanCreate) {
   const HostContext context;
   HostRingOptions few = options(-1);
   few.plans = false;
-  HostRing ring(context, kProblem, few);
+  HostRing ring(context, with_pass(kProblem, GetParam()), few);
   std::vector<Answer> answers(3);
   run_threads(
       3,
@@ -94,7 +95,7 @@ TEST_P(RingArrival, AbortReachesRanksInPlanCreate) {
 
 TEST_P(RingArrival, AbortReachesRanksThatWaitForDigests) {
   const HostContext context;
-  HostRing ring(context, kProblem, options(-1));
+  HostRing ring(context, with_pass(kProblem, GetParam()), options(-1));
   std::vector<Answer> answers(3);
   run_threads(
       3,
@@ -104,7 +105,7 @@ TEST_P(RingArrival, AbortReachesRanksThatWaitForDigests) {
           EXPECT_EQ(ringattn_comm_abort(ring.comm(2), nullptr), RINGATTN_OK);
           return;
         }
-        const ringattn_status status = ring.forward(rank);
+        const ringattn_status status = ring.execute(rank);
         answers[static_cast<std::size_t>(rank)] = {status, ringattn_last_error()};
       },
       30, "abort while digests are awaited");
@@ -119,7 +120,7 @@ TEST_P(RingArrival, AbortInTheMiddleEndsEveryRank) {
   const HostContext context;
   Random random(3);
   for (int round = 0; round < 8; ++round) {
-    HostRing ring(context, "n=600 heads=2 dim=32 mask=causal partition=striped ranks=3", options(-1));
+    HostRing ring(context, with_pass(kLarger, GetParam()), options(-1));
     const std::chrono::microseconds delay(random.below(6000));
     std::vector<ringattn_status> statuses(4);
     run_threads(
@@ -130,19 +131,19 @@ TEST_P(RingArrival, AbortInTheMiddleEndsEveryRank) {
             EXPECT_EQ(ringattn_comm_abort(ring.comm(1), "enough"), RINGATTN_OK);
             return;
           }
-          statuses[static_cast<std::size_t>(rank)] = ring.forward(rank);
+          statuses[static_cast<std::size_t>(rank)] = ring.execute(rank);
         },
         30, "abort in the middle");
     for (int rank = 0; rank < 3; ++rank) {
       const ringattn_status status = statuses[static_cast<std::size_t>(rank)];
       EXPECT_TRUE(status == RINGATTN_OK || status == RINGATTN_ERR_ABORTED) << ringattn_status_name(status);
-      EXPECT_EQ(ring.forward(rank), RINGATTN_ERR_ABORTED);
+      EXPECT_EQ(ring.execute(rank), RINGATTN_ERR_ABORTED);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ring, RingArrival, ::testing::Values("local", "ring_lend", "ring_copy"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ring, RingArrival, ::testing::ValuesIn(kEverything),
+                         [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
 }  // namespace ringattn::support

@@ -11,13 +11,14 @@ namespace {
 
 constexpr const char* kProblem = "n=96 heads=2 dim=16 mask=causal partition=zigzag ranks=3";
 
-class RingCancel : public ::testing::TestWithParam<const char*> {
+class RingCancel : public ::testing::TestWithParam<Over> {
  protected:
   HostRingOptions options() const {
     HostRingOptions options;
-    options.transport = GetParam();
+    options.transport = GetParam().transport;
     return options;
   }
+  std::string problem() const { return with_pass(kProblem, GetParam()); }
 };
 
 bool ok_or_canceled(ringattn_status status) {
@@ -27,9 +28,9 @@ bool ok_or_canceled(ringattn_status status) {
 // The digests of two ranks have met; that of the third is missing. What has arrived must be given back.
 TEST_P(RingCancel, WhileOneRankHasNotEntered) {
   const Watchdog watchdog("cancel while one rank has not entered", 30);
-  const std::uint64_t expected = answer_of_local(kProblem);
+  const std::uint64_t expected = answer_of_local(problem());
   const HostContext context;
-  HostRing ring(context, kProblem, options());
+  HostRing ring(context, problem(), options());
   ringattn_request* first = ring.start(0);
   ringattn_request* second = ring.start(1);
   for (int i = 0; i < 5; ++i) {
@@ -43,16 +44,16 @@ TEST_P(RingCancel, WhileOneRankHasNotEntered) {
   EXPECT_NE(message.find("rank 0"), std::string::npos) << message;
   EXPECT_EQ(finish(second), RINGATTN_ERR_CANCELED);
   EXPECT_EQ(finish(third), RINGATTN_ERR_CANCELED);
-  EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
   EXPECT_EQ(ring.hash(), expected);
 }
 
 // Two calls are canceled before a slow rank has entered the first of them: it hears of both.
 TEST_P(RingCancel, TwiceBeforeASlowRankEnters) {
   const Watchdog watchdog("cancel twice before a slow rank enters", 30);
-  const std::uint64_t expected = answer_of_local(kProblem);
+  const std::uint64_t expected = answer_of_local(problem());
   const HostContext context;
-  HostRing ring(context, kProblem, options());
+  HostRing ring(context, problem(), options());
   for (int call = 0; call < 2; ++call) {
     ringattn_request* first = ring.start(0);
     ringattn_request* second = ring.start(1);
@@ -62,16 +63,16 @@ TEST_P(RingCancel, TwiceBeforeASlowRankEnters) {
   }
   EXPECT_EQ(finish(ring.start(2)), RINGATTN_ERR_CANCELED);
   EXPECT_EQ(finish(ring.start(2)), RINGATTN_ERR_CANCELED);
-  const std::vector<ringattn_status> statuses = ring.forward_on_threads();
+  const std::vector<ringattn_status> statuses = ring.execute_on_threads();
   for (const ringattn_status status : statuses) EXPECT_EQ(status, RINGATTN_OK);
   EXPECT_EQ(ring.hash(), expected);
 }
 
 TEST_P(RingCancel, AtRandomMomentsLeavesTheCommUsable) {
   const Watchdog watchdog("cancel at random moments", 60);
-  const std::uint64_t expected = answer_of_local(kProblem);
+  const std::uint64_t expected = answer_of_local(problem());
   const HostContext context;
-  HostRing ring(context, kProblem, options());
+  HostRing ring(context, problem(), options());
   Random random(7);
   int canceled = 0, whole = 0;
   // On a busy machine the other ranks may be done before anybody cancels: then more rounds.
@@ -99,7 +100,7 @@ TEST_P(RingCancel, AtRandomMomentsLeavesTheCommUsable) {
       EXPECT_EQ(ring.hash(), expected) << "round " << round;
     }
     ring.poison_outputs();
-    ASSERT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+    ASSERT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
     ASSERT_EQ(ring.hash(), expected) << "after round " << round;
   }
   EXPECT_GT(canceled, 0) << "no call was hit";
@@ -108,29 +109,29 @@ TEST_P(RingCancel, AtRandomMomentsLeavesTheCommUsable) {
 TEST_P(RingCancel, DestroyOfAnUnfinishedRequestCancelsIt) {
   const Watchdog watchdog("destroy of an unfinished request", 30);
   const HostContext context;
-  HostRing ring(context, kProblem, options());
+  HostRing ring(context, problem(), options());
   ringattn_request* first = ring.start(0);
   ringattn_request* second = ring.start(1);
   ringattn_request_destroy(first);
   EXPECT_EQ(finish(second), RINGATTN_ERR_CANCELED);
-  EXPECT_EQ(ring.forward(2), RINGATTN_ERR_CANCELED);
-  EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(ring.execute(2), RINGATTN_ERR_CANCELED);
+  EXPECT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
 }
 
 TEST_P(RingCancel, OfAnEndedRequestDoesNothing) {
   const HostContext context;
-  HostRing ring(context, kProblem, options());
+  HostRing ring(context, problem(), options());
   ringattn_request* request = nullptr;
-  ASSERT_EQ(ring.forward_all(&request), RINGATTN_OK) << ringattn_last_error();
+  ASSERT_EQ(ring.execute_all(&request), RINGATTN_OK) << ringattn_last_error();
   EXPECT_EQ(ringattn_request_wait(request, -1), RINGATTN_OK);
   EXPECT_EQ(ringattn_request_cancel(request), RINGATTN_OK);
   EXPECT_EQ(ringattn_request_wait(request, 0), RINGATTN_OK);
-  EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
   ringattn_request_destroy(request);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ring, RingCancel, ::testing::Values("local", "ring_lend", "ring_copy"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ring, RingCancel, ::testing::ValuesIn(kEverything),
+                         [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
 }  // namespace ringattn::support

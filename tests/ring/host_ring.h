@@ -1,10 +1,11 @@
 // A ring whose context computes on plain threads of the host (so that ThreadSanitizer sees every lock), over
-// any
-// transport, with one plan and the shards of all ranks.
+// any transport, with one plan and the shards of all ranks. Its execution is that of its problem: forward, or
+// with pass=backward the gradients, for which o and lse are there already.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -82,12 +83,13 @@ class HostRing {
     comms_.resize(static_cast<std::size_t>(problem_.ranks));
     plans_.resize(comms_.size());
     require_ok(ringattn_comm_create_local(context.get(), &desc, comms_.data()), "ringattn_comm_create_local");
-    for (ringattn_plan_desc& plan : values_.descs()) plan.flags = options.plan_flags;
+    for (ringattn_plan_desc& plan : values_.descs()) plan.flags |= options.plan_flags;
     if (!options.plans) return;
     require_ok(ringattn_plan_create_array(ranks(), comms_.data(), values_.descs().data(), plans_.data()),
                "ringattn_plan_create_array");
     const Inputs inputs = random_inputs(problem_, 1);
     for (int rank = 0; rank < ranks(); ++rank) tensors_.push_back(shard(rank, inputs));
+    if (problem_.backward) compute_results();
   }
   ~HostRing() {
     for (ringattn_plan* plan : plans_) ringattn_plan_destroy(plan);
@@ -104,10 +106,16 @@ class HostRing {
   const ringattn_call* call() const { return values_.call(); }
 
   ringattn_status create_plan(int rank) { return ringattn_plan_create(comm(rank), &desc(rank), &plan(rank)); }
-  ringattn_status forward(int rank, ringattn_request** request = nullptr) {
+  ringattn_status execute(int rank, ringattn_request** request = nullptr) {
+    if (problem_.backward) return ringattn_backward(plan(rank), &tensors(rank).backward_args, request);
     return ringattn_forward(plan(rank), &tensors(rank).args, request);
   }
-  ringattn_status forward_all(ringattn_request** request = nullptr) {
+  ringattn_status execute_all(ringattn_request** request = nullptr) {
+    if (problem_.backward) {
+      std::vector<ringattn_backward_args> args;
+      for (const auto& rank : tensors_) args.push_back(rank->backward_args);
+      return ringattn_backward_array(ranks(), plans_.data(), args.data(), request);
+    }
     std::vector<ringattn_forward_args> args;
     for (const auto& rank : tensors_) args.push_back(rank->args);
     return ringattn_forward_array(ranks(), plans_.data(), args.data(), request);
@@ -115,22 +123,26 @@ class HostRing {
   // A started request of one rank; the test fails and it is NULL where it cannot start.
   ringattn_request* start(int rank) {
     ringattn_request* request = nullptr;
-    EXPECT_EQ(forward(rank, &request), RINGATTN_OK) << ringattn_last_error();
+    EXPECT_EQ(execute(rank, &request), RINGATTN_OK) << ringattn_last_error();
     return request;
   }
   // Every rank on a thread of its own, blocking.
-  std::vector<ringattn_status> forward_on_threads(int seconds = 60) {
+  std::vector<ringattn_status> execute_on_threads(int seconds = 60) {
     std::vector<ringattn_status> statuses(comms_.size());
-    const auto body = [&](int rank) { statuses[static_cast<std::size_t>(rank)] = forward(rank); };
-    run_threads(ranks(), body, seconds, "forward on threads");
+    const auto body = [&](int rank) { statuses[static_cast<std::size_t>(rank)] = execute(rank); };
+    run_threads(ranks(), body, seconds, "ranks on threads");
     return statuses;
   }
   void poison_outputs() {
-    for (const auto& rank : tensors_) rank->poison_outputs();
+    for (const auto& rank : tensors_) {
+      for (HostTensor* tensor : outputs(*rank)) tensor->fill(std::numeric_limits<double>::quiet_NaN());
+    }
   }
   std::uint64_t hash() const {
     std::uint64_t hash = 0;
-    for (const auto& rank : tensors_) hash = (hash * 31 + rank->o.hash()) * 31 + rank->lse.hash();
+    for (const auto& rank : tensors_) {
+      for (const HostTensor* tensor : outputs(*rank)) hash = hash * 31 + tensor->hash();
+    }
     return hash;
   }
 
@@ -143,7 +155,33 @@ class HostRing {
     require_ok(ringattn_shard(plan(rank), RINGATTN_AXIS_QUERY, rank, call(), &q, &out->q_view), "shard q");
     require_ok(ringattn_shard(plan(rank), RINGATTN_AXIS_KEY, rank, call(), &k, &out->k_view), "shard k");
     require_ok(ringattn_shard(plan(rank), RINGATTN_AXIS_KEY, rank, call(), &v, &out->v_view), "shard v");
+    if (problem_.backward) {
+      const ringattn_tensor d_o = inputs.d_o.view();
+      require_ok(ringattn_shard(plan(rank), RINGATTN_AXIS_QUERY, rank, call(), &d_o, &out->d_o_view),
+                 "shard d_o");
+    }
     return out;
+  }
+
+  std::vector<HostTensor*> outputs(RankTensors& rank) const {
+    if (problem_.backward) return {&rank.d_q, &rank.d_k, &rank.d_v};
+    return {&rank.o, &rank.lse};
+  }
+
+  // o and lse by a ring of its own, so that the transport under test and its script see backward alone.
+  void compute_results() {
+    const HostContext context(1);
+    ProblemLine problem = problem_;
+    problem.backward = false;
+    problem.dtype_grad = 0;
+    HostRing forward(context, to_line(problem));
+    EXPECT_EQ(forward.execute_all(), RINGATTN_OK) << ringattn_last_error();
+    for (int rank = 0; rank < ranks(); ++rank) {
+      tensors(rank).o = forward.tensors(rank).o;
+      tensors(rank).lse = forward.tensors(rank).lse;
+      tensors(rank).o_view = tensors(rank).o.view();
+      tensors(rank).lse_view = tensors(rank).lse.view();
+    }
   }
 
   ProblemLine problem_;
@@ -153,11 +191,26 @@ class HostRing {
   std::vector<std::unique_ptr<RankTensors>> tensors_;
 };
 
+// A parameter of suites that run over both passes.
+struct Over {
+  const char* transport;
+  const char* pass;
+};
+inline constexpr Over kEverything[] = {{"local", "forward"},      {"ring_lend", "forward"},
+                                       {"ring_copy", "forward"},  {"local", "backward"},
+                                       {"ring_lend", "backward"}, {"ring_copy", "backward"}};
+inline std::string name_of(const Over& over) {
+  return std::string(over.transport).append("_").append(over.pass);
+}
+inline std::string with_pass(const char* line, const Over& over) {
+  return std::string(line).append(" pass=").append(over.pass);
+}
+
 // The bits of a problem's answer, computed over the local transport by one thread.
 inline std::uint64_t answer_of_local(const std::string& line) {
   const HostContext context(1);
   HostRing ring(context, line);
-  EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
   return ring.hash();
 }
 

@@ -53,7 +53,7 @@ TEST(RingRequests, ABlockingCallAdvancesOthersOfItsContext) {
   HostRing ring(context, kSmall);
   ringattn_request* first = ring.start(0);
   ringattn_request* second = ring.start(1);
-  EXPECT_EQ(ring.forward(2), RINGATTN_OK) << "its peers are driven by this very call";
+  EXPECT_EQ(ring.execute(2), RINGATTN_OK) << "its peers are driven by this very call";
   EXPECT_EQ(finish(first), RINGATTN_OK);
   EXPECT_EQ(finish(second), RINGATTN_OK);
   EXPECT_EQ(ring.hash(), expected);
@@ -69,10 +69,10 @@ TEST(RingRequests, TheProgressThreadNeedsNobody) {
     // Nobody tests or waits: that a comm takes its next call tells that the one before has ended.
     for (int rank = 0; rank < 3; ++rank) {
       ringattn_request* request = nullptr;
-      ringattn_status status = ring.forward(rank, &request);
+      ringattn_status status = ring.execute(rank, &request);
       while (status == RINGATTN_ERR_BUSY) {
         std::this_thread::sleep_for(std::chrono::microseconds(200));
-        status = ring.forward(rank, &request);
+        status = ring.execute(rank, &request);
       }
       EXPECT_EQ(status, RINGATTN_OK) << ringattn_last_error();
       requests.push_back(request);
@@ -89,14 +89,14 @@ TEST(RingRequests, ABusyCommRefusesAndIsLeftAsItWas) {
   HostRing ring(context, kSmall);
   ringattn_request* first = ring.start(0);
   ringattn_request* again = first;
-  EXPECT_EQ(ring.forward(0, &again), RINGATTN_ERR_BUSY);
+  EXPECT_EQ(ring.execute(0, &again), RINGATTN_ERR_BUSY);
   EXPECT_EQ(again, nullptr);
   EXPECT_NE(std::string(ringattn_last_error()).find("rank 0"), std::string::npos) << ringattn_last_error();
   ringattn_plan* plan = nullptr;
   EXPECT_EQ(ringattn_plan_create(ring.comm(0), &ring.desc(0), &plan), RINGATTN_ERR_BUSY);
-  EXPECT_EQ(ring.forward_all(), RINGATTN_ERR_BUSY) << "one busy rank refuses the array";
+  EXPECT_EQ(ring.execute_all(), RINGATTN_ERR_BUSY) << "one busy rank refuses the array";
   ringattn_request* second = ring.start(1);  // the array must have let go of ranks 1 and 2
-  EXPECT_EQ(ring.forward(2), RINGATTN_OK) << ringattn_last_error();
+  EXPECT_EQ(ring.execute(2), RINGATTN_OK) << ringattn_last_error();
   EXPECT_EQ(finish(first), RINGATTN_OK);
   EXPECT_EQ(finish(second), RINGATTN_OK);
   EXPECT_EQ(ring.hash(), expected) << "refused calls take no number";
@@ -116,7 +116,7 @@ TEST(RingRequests, WaitBeyondItsDeadlineChangesNothing) {
   EXPECT_STREQ(ringattn_request_message(first), "");
   EXPECT_EQ(ringattn_request_wait(first, -2), RINGATTN_ERR_INVALID_ARGUMENT);
   ringattn_request* second = ring.start(1);
-  EXPECT_EQ(ring.forward(2), RINGATTN_OK);
+  EXPECT_EQ(ring.execute(2), RINGATTN_OK);
   EXPECT_EQ(finish(first), RINGATTN_OK);
   EXPECT_EQ(finish(second), RINGATTN_OK);
   EXPECT_EQ(ring.hash(), expected);
@@ -127,13 +127,13 @@ TEST(RingRequests, ARequestKeepsItsResultWhileLaterCallsRun) {
   HostRing ring(context, kSmall);
   const std::uint64_t expected = answer_of_local(kSmall);
   ringattn_request* good = nullptr;
-  ASSERT_EQ(ring.forward_all(&good), RINGATTN_OK) << ringattn_last_error();
+  ASSERT_EQ(ring.execute_all(&good), RINGATTN_OK) << ringattn_last_error();
   EXPECT_EQ(ringattn_request_wait(good, -1), RINGATTN_OK);
   ringattn_request* canceled = nullptr;
-  ASSERT_EQ(ring.forward_all(&canceled), RINGATTN_OK);
+  ASSERT_EQ(ring.execute_all(&canceled), RINGATTN_OK);
   EXPECT_EQ(ringattn_request_cancel(canceled), RINGATTN_OK);
   EXPECT_EQ(ringattn_request_wait(canceled, -1), RINGATTN_ERR_CANCELED);
-  EXPECT_EQ(ring.forward_all(), RINGATTN_OK);
+  EXPECT_EQ(ring.execute_all(), RINGATTN_OK);
   EXPECT_EQ(ring.hash(), expected);
   EXPECT_EQ(ringattn_request_test(good), RINGATTN_OK);
   EXPECT_EQ(ringattn_request_test(canceled), RINGATTN_ERR_CANCELED);
@@ -204,7 +204,7 @@ TEST(RingRequests, WaitReturnsAtItsDeadlineInTheMiddleOfWork) {
   const HostContext context(1);
   HostRing ring(context, "n=1536 heads=4 dim=64 ranks=1");
   auto start = Clock::now();
-  ASSERT_EQ(ring.forward(0), RINGATTN_OK);
+  ASSERT_EQ(ring.execute(0), RINGATTN_OK);
   const auto whole = Clock::now() - start;
   ringattn_request* request = ring.start(0);
   start = Clock::now();

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "ring/move_queue.h"
 #include "tests/support/random_data.h"
 #include "tests/support/spawn.h"
 
@@ -18,7 +19,7 @@ namespace {
 TEST(RingTileQueue, ClosedPositionsGiveNothing) {
   TileQueue queue;
   queue.reserve(4, 3);
-  queue.start(4, 3, false);
+  queue.start(4, 3, false, 0);
   Task task;
   EXPECT_FALSE(queue.draw(task));
   queue.open(1);  // no tile is there yet
@@ -31,7 +32,7 @@ TEST(RingTileQueue, ClosedPositionsGiveNothing) {
 TEST(RingTileQueue, EarlierPositionsComeFirstWithoutStay) {
   TileQueue queue;
   queue.reserve(3, 2);
-  queue.start(3, 2, false);
+  queue.start(3, 2, false, 0);
   queue.open(0);
   queue.open(1);
   Task task;
@@ -49,7 +50,7 @@ TEST(RingTileQueue, EarlierPositionsComeFirstWithoutStay) {
 TEST(RingTileQueue, AWorkerStaysWithItsTileWhileTheNextPositionIsOpen) {
   TileQueue queue;
   queue.reserve(2, 3);
-  queue.start(2, 3, true);
+  queue.start(2, 3, true, 0);
   queue.open(0);
   queue.open(1);
   Task task;
@@ -66,7 +67,7 @@ TEST(RingTileQueue, AWorkerStaysWithItsTileWhileTheNextPositionIsOpen) {
 TEST(RingTileQueue, OpenAgainIsHarmless) {
   TileQueue queue;
   queue.reserve(5, 2);
-  queue.start(5, 2, false);
+  queue.start(5, 2, false, 0);
   queue.open(0);
   queue.open(0);
   EXPECT_EQ(queue.ready(), 5);
@@ -79,7 +80,7 @@ TEST(RingTileQueue, OpenAgainIsHarmless) {
 TEST(RingTileQueue, WhatIsPutBackIsDrawnAgainAtItsPosition) {
   TileQueue queue;
   queue.reserve(1, 2);
-  queue.start(1, 2, false);
+  queue.start(1, 2, false, 0);
   queue.open(0);
   Task task;
   ASSERT_TRUE(queue.draw(task));
@@ -95,7 +96,7 @@ TEST(RingTileQueue, WhatIsPutBackIsDrawnAgainAtItsPosition) {
 TEST(RingTileQueue, AfterCloseNothingIsDrawnAndWorkersMayStillFinish) {
   TileQueue queue;
   queue.reserve(3, 2);
-  queue.start(3, 2, true);
+  queue.start(3, 2, true, 0);
   queue.open(0);
   queue.open(1);
   Task task;
@@ -108,7 +109,7 @@ TEST(RingTileQueue, AfterCloseNothingIsDrawnAndWorkersMayStillFinish) {
   EXPECT_FALSE(queue.finish(task)) << "a closed queue lets nobody stay";
   EXPECT_EQ(queue.running(), 0);
   EXPECT_FALSE(queue.draw(other));
-  queue.start(2, 1, true);  // the next call begins anew
+  queue.start(2, 1, true, 0);  // the next call begins anew
   queue.open(0);
   EXPECT_EQ(queue.ready(), 2);
 }
@@ -116,7 +117,7 @@ TEST(RingTileQueue, AfterCloseNothingIsDrawnAndWorkersMayStillFinish) {
 TEST(RingTileQueue, FinishedPositionsAreToldOnce) {
   TileQueue queue;
   queue.reserve(2, 2);
-  queue.start(2, 2, false);
+  queue.start(2, 2, false, 0);
   queue.open(0);
   std::int32_t position = -1;
   Task task;
@@ -133,9 +134,9 @@ TEST(RingTileQueue, FinishedPositionsAreToldOnce) {
 TEST(RingTileQueue, NothingToDoHasPassed) {
   TileQueue queue;
   queue.reserve(0, 2);
-  queue.start(0, 2, false);
+  queue.start(0, 2, false, 0);
   EXPECT_TRUE(queue.all_passed());
-  queue.start(0, 0, false);
+  queue.start(0, 0, false, 0);
   EXPECT_TRUE(queue.all_passed());
 }
 
@@ -147,7 +148,7 @@ void hammer(bool stay, std::uint64_t seed) {
   constexpr std::int32_t kPositions = 9;
   TileQueue queue;
   queue.reserve(kTiles, kPositions);
-  queue.start(kTiles, kPositions, stay);
+  queue.start(kTiles, kPositions, stay, 0);
   std::array<std::atomic<std::int32_t>, kTiles> passed{};
   std::array<std::atomic<bool>, kTiles> held{};
   std::atomic<int> errors{0};
@@ -208,6 +209,107 @@ TEST(RingTileQueue, FourThreadsNeverBreakTheOrderOfATile) {
 
 TEST(RingTileQueue, NorDoThreadsThatStayWithTheirTile) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) hammer(true, seed);
+}
+
+// A chain: the second tile follows the first at every position, a new chain begins by itself.
+TEST(RingTileQueue, ATileStaysBehindTheOneBeforeItInItsChain) {
+  TileQueue queue;
+  queue.reserve(4, 3);
+  queue.start(4, 3, true, 2);
+  for (std::int32_t position = 0; position < 3; ++position) queue.open(position);
+  EXPECT_EQ(queue.ready(), 2) << "the first of each chain";
+  Task first, other, second;
+  ASSERT_TRUE(queue.draw(first));
+  ASSERT_TRUE(queue.draw(other));
+  EXPECT_EQ(first.tile + other.tile, 0 + 2);
+  if (first.tile != 0) std::swap(first, other);
+  EXPECT_FALSE(queue.draw(second));
+  EXPECT_TRUE(queue.finish(first)) << "goes on with position 1";
+  ASSERT_TRUE(queue.draw(second)) << "position 0 is free for the next";
+  EXPECT_EQ(second.tile, 1);
+  EXPECT_EQ(second.position, 0);
+  EXPECT_FALSE(queue.finish(second)) << "the first is still at position 1";
+  EXPECT_EQ(queue.ready(), 0);
+  EXPECT_TRUE(queue.finish(first));
+  EXPECT_EQ(queue.ready(), 1);
+  EXPECT_FALSE(queue.finish(first)) << "through";
+  ASSERT_TRUE(queue.draw(second));
+  EXPECT_TRUE(queue.finish(second)) << "nobody is before it any more";
+  EXPECT_FALSE(queue.finish(second));
+  EXPECT_FALSE(queue.all_passed());
+}
+
+// Many threads, positions that open late: nobody overtakes, nobody meets anybody at a position of one chain.
+TEST(RingTileQueue, ChainsKeepTheirOrderWhoeverDraws) {
+  constexpr std::int64_t kTiles = 60, kChain = 12;
+  constexpr std::int32_t kPositions = 9;
+  for (const bool stay : {false, true}) {
+    TileQueue queue;
+    queue.reserve(kTiles, kPositions);
+    queue.start(kTiles, kPositions, stay, kChain);
+    std::atomic<int> inside[kTiles / kChain][kPositions] = {};
+    std::atomic<std::int64_t> expected[kTiles / kChain][kPositions] = {};
+    std::atomic<int> wrong{0};
+    support::run_threads(4, [&](int thread) {
+      for (std::int32_t opened = 0; !queue.all_passed();) {
+        if (thread == 0 && opened < kPositions) queue.open(opened++);
+        Task task;
+        if (!queue.draw(task)) {
+          std::this_thread::yield();
+          continue;
+        }
+        for (bool more = true; more;) {
+          const auto chain = task.tile / kChain, place = task.tile % kChain;
+          if (inside[chain][task.position].fetch_add(1) != 0) ++wrong;
+          if (expected[chain][task.position].fetch_add(1) != place) ++wrong;
+          inside[chain][task.position].fetch_sub(1);
+          more = queue.finish(task);
+        }
+      }
+    });
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
+// Parts of operations that move memory: each is drawn once, an operation ends with its last part.
+TEST(RingMoveQueue, EachPartOnce) {
+  MoveQueue queue;
+  queue.reserve(4);
+  queue.start();
+  queue.open(7, 3);
+  queue.open(2, 1);
+  EXPECT_EQ(queue.ready(), 4);
+  std::vector<Task> tasks(4);
+  for (Task& task : tasks) ASSERT_TRUE(queue.draw(task));
+  Task none;
+  EXPECT_FALSE(queue.draw(none));
+  EXPECT_EQ(queue.running(), 4);
+  std::int32_t finished = -1;
+  queue.finish(tasks[3]);
+  ASSERT_TRUE(queue.take_finished(&finished));
+  EXPECT_EQ(finished, 2);
+  queue.finish(tasks[0]);
+  queue.finish(tasks[2]);
+  EXPECT_FALSE(queue.take_finished(&finished));
+  queue.finish(tasks[1]);
+  ASSERT_TRUE(queue.take_finished(&finished));
+  EXPECT_EQ(finished, 7);
+  EXPECT_EQ(queue.running(), 0);
+}
+
+TEST(RingMoveQueue, ClosedGivesNothing) {
+  MoveQueue queue;
+  queue.reserve(2);
+  queue.start();
+  queue.open(0, 5);
+  Task task;
+  ASSERT_TRUE(queue.draw(task));
+  queue.close();
+  EXPECT_EQ(queue.ready(), 0);
+  Task none;
+  EXPECT_FALSE(queue.draw(none));
+  queue.finish(task);
+  EXPECT_EQ(queue.running(), 0);
 }
 
 }  // namespace

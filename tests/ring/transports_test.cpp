@@ -29,26 +29,27 @@ const char* const kProblems[] = {
     "n=200 heads=2 dim=16 ranks=8",
 };
 
-class RingTransport : public ::testing::TestWithParam<const char*> {};
+class RingTransport : public ::testing::TestWithParam<Over> {};
 
 TEST_P(RingTransport, DelayAndOrderDoNotChangeABit) {
   const Watchdog watchdog("delayed transfers", 120);
-  for (const char* line : kProblems) {
+  for (const char* problem : kProblems) {
+    const std::string line = with_pass(problem, GetParam());
     const std::uint64_t expected = answer_of_local(line);
     const HostContext context;
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       HostRingOptions options;
-      options.transport = GetParam();
+      options.transport = GetParam().transport;
       options.script.seed = seed;
       options.script.max_delay_us = seed == 1 ? 0 : 1500;
       options.script.reorder = true;
       HostRing ring(context, line, options);
       for (int round = 0; round < 2; ++round) {
         ring.poison_outputs();
-        for (const ringattn_status status : ring.forward_on_threads()) EXPECT_EQ(status, RINGATTN_OK) << line;
+        for (const ringattn_status status : ring.execute_on_threads()) EXPECT_EQ(status, RINGATTN_OK) << line;
         EXPECT_EQ(ring.hash(), expected) << line << " seed " << seed << " on threads";
         ring.poison_outputs();
-        EXPECT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+        EXPECT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
         EXPECT_EQ(ring.hash(), expected) << line << " seed " << seed << " array";
       }
     }
@@ -59,11 +60,12 @@ TEST_P(RingTransport, DelayAndOrderDoNotChangeABit) {
 // No barrier between calls: a rank may be in the next call while what it sent for this one is still on its
 // way.
 TEST_P(RingTransport, CallsBackToBackOverDelays) {
-  constexpr const char* kContiguous = "n=80 dim=16 mask=causal ranks=4";  // rank 0 waits for nobody
+  // rank 0 waits for nobody in forward
+  const std::string kContiguous = with_pass("n=80 dim=16 mask=causal ranks=4", GetParam());
   const std::uint64_t expected = answer_of_local(kContiguous);
   const HostContext context;
   HostRingOptions options;
-  options.transport = GetParam();
+  options.transport = GetParam().transport;
   options.script.max_delay_us = 3000;
   options.script.reorder = true;
   HostRing ring(context, kContiguous, options);
@@ -71,7 +73,7 @@ TEST_P(RingTransport, CallsBackToBackOverDelays) {
       4,
       [&](int rank) {
         for (int call = 0; call < 40; ++call) {
-          ASSERT_EQ(ring.forward(rank), RINGATTN_OK)
+          ASSERT_EQ(ring.execute(rank), RINGATTN_OK)
               << "rank " << rank << ", call " << call << ": " << ringattn_last_error();
         }
       },
@@ -82,17 +84,21 @@ TEST_P(RingTransport, CallsBackToBackOverDelays) {
 // The bytes that travel are those that the plan tells (a lending one sends places, not blocks).
 TEST(RingTransportBytes, ACopyingTransportMovesWhatThePlanTells) {
   const HostContext context;
-  for (const char* line : {kProblems[0], kProblems[3], kProblems[4], kProblems[5]}) {
+  for (const std::string& line :
+       {std::string(kProblems[0]), std::string(kProblems[3]), std::string(kProblems[4]),
+        std::string(kProblems[5]), std::string(kProblems[0]) + " pass=backward",
+        std::string(kProblems[4]) + " pass=backward"}) {
+    const bool backward = line.find("pass=backward") != std::string::npos;
     HostRingOptions options;
     options.transport = "ring_copy";
     HostRing ring(context, line, options);
     test::fake_script(FakeScript());  // counts from here
-    ASSERT_EQ(ring.forward_all(), RINGATTN_OK) << ringattn_last_error();
+    ASSERT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
     std::uint64_t bytes = 0;
     for (int rank = 0; rank < ring.ranks(); ++rank) {
       ringattn_plan_info info = RINGATTN_STRUCT(ringattn_plan_info);
       ASSERT_EQ(ringattn_plan_get_info(ring.plan(rank), ring.call(), &info), RINGATTN_OK);
-      bytes += info.bytes_sent;
+      bytes += backward ? info.backward_bytes_sent : info.bytes_sent;
     }
     EXPECT_EQ(test::fake_counts().sent_bytes, bytes) << line;
     EXPECT_EQ(test::fake_counts().sends, test::fake_counts().receives) << line;
@@ -102,20 +108,20 @@ TEST(RingTransportBytes, ACopyingTransportMovesWhatThePlanTells) {
 // Rank 1 fails at its n-th transfer, for every n of a plan and a call: on every rank the call ends in the
 // comm's range,
 // and everything can be destroyed.
-void fail_at_every_transfer(const char* transport, bool completion, ringattn_status code) {
-  constexpr const char* kProblem = "n=60 dim=16 mask=causal partition=zigzag ranks=3";
+void fail_at_every_transfer(const Over& over, bool completion, ringattn_status code) {
+  const std::string problem = with_pass("n=60 dim=16 mask=causal partition=zigzag ranks=3", over);
   const HostContext context;
   bool survived = false;
-  for (std::uint64_t n = 1; n <= 40 && !survived; ++n) {
+  for (std::uint64_t n = 1; n <= 60 && !survived; ++n) {
     HostRingOptions options;
-    options.transport = transport;
+    options.transport = over.transport;
     options.timeout_ms = options.arrival_timeout_ms = 300;
     options.script.fail_rank = 1;
     options.script.fail_transfer = n;
     options.script.fail_status = code;
     options.script.fail_completion = completion;
-    HostRing ring(context, kProblem, options);
-    const std::vector<ringattn_status> statuses = ring.forward_on_threads(30);
+    HostRing ring(context, problem, options);
+    const std::vector<ringattn_status> statuses = ring.execute_on_threads(30);
     survived = statuses[0] == RINGATTN_OK && statuses[1] == RINGATTN_OK && statuses[2] == RINGATTN_OK;
     if (survived) {
       EXPECT_GT(n, 4u) << "no transfer was hit";
@@ -127,7 +133,7 @@ void fail_at_every_transfer(const char* transport, bool completion, ringattn_sta
       EXPECT_TRUE(status == RINGATTN_OK || (status <= -200 && status > -300))
           << "rank " << rank << ", transfer " << n << ": " << ringattn_status_name(status);
     }
-    const ringattn_status again = ring.forward(1);
+    const ringattn_status again = ring.execute(1);
     EXPECT_TRUE(again <= -200 && again > -300) << ringattn_status_name(again);
   }
   EXPECT_TRUE(survived) << "more transfers than expected";
@@ -149,16 +155,16 @@ TEST_P(RingTransport, ALostPeerEndsTheCallOnEveryRank) {
 TEST_P(RingTransport, ASilentPeerIsNamed) {
   const HostContext context;
   HostRingOptions options;
-  options.transport = GetParam();
+  options.transport = GetParam().transport;
   options.timeout_ms = 150;
   options.script.silent_rank = 2;
-  HostRing ring(context, "n=60 dim=16 ranks=4", options);
+  HostRing ring(context, with_pass("n=60 dim=16 ranks=4", GetParam()), options);
   std::vector<std::string> messages(4);
   std::vector<ringattn_status> statuses(4);
   run_threads(
       4,
       [&](int rank) {
-        statuses[static_cast<std::size_t>(rank)] = ring.forward(rank);
+        statuses[static_cast<std::size_t>(rank)] = ring.execute(rank);
         messages[static_cast<std::size_t>(rank)] = ringattn_last_error();
       },
       30, "a silent peer");
@@ -169,8 +175,10 @@ TEST_P(RingTransport, ASilentPeerIsNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ring, RingTransport, ::testing::Values("ring_lend", "ring_copy"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ring, RingTransport,
+                         ::testing::Values(Over{"ring_lend", "forward"}, Over{"ring_copy", "forward"},
+                                           Over{"ring_lend", "backward"}, Over{"ring_copy", "backward"}),
+                         [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
 }  // namespace ringattn::support

@@ -10,10 +10,10 @@
 namespace ringattn::schedule {
 namespace {
 
-std::vector<Schedule> generate(const Problem& problem, const Layout& layout, bool lends) {
+std::vector<Schedule> generate(const Problem& problem, const Layout& layout, bool lends, bool backward) {
   std::vector<Schedule> schedules(static_cast<std::size_t>(layout.world()));
   for (std::int32_t rank = 0; rank < layout.world(); ++rank) {
-    generate_ring(problem, layout, rank, lends, schedules[static_cast<std::size_t>(rank)]);
+    generate_ring(problem, layout, rank, lends, backward, schedules[static_cast<std::size_t>(rank)]);
   }
   return schedules;
 }
@@ -28,6 +28,8 @@ std::string text_of(const Schedule& schedule) {
     if (op.kind == Kind::receive) text += "<" + std::to_string(op.peer);
     if (op.kind == Kind::send) text += ">" + std::to_string(op.peer);
     if (op.buffer >= 0) text += "@" + std::to_string(op.buffer);
+    if (op.gradient) text += "'";
+    if (op.target >= 0) text += "+" + std::to_string(op.target);
   }
   return text;
 }
@@ -38,13 +40,14 @@ struct Ring {
   std::vector<Schedule> schedules;
 };
 
-Ring ring(PartitionKind partition, std::int32_t world, std::int64_t n, const Mask& mask, bool lends) {
+Ring ring(PartitionKind partition, std::int32_t world, std::int64_t n, const Mask& mask, bool lends,
+          bool backward = false) {
   Ring ring;
   ring.problem.partition = partition;
   ring.problem.mask = mask;
   ring.problem.seq_q = ring.problem.seq_k = n;
   EXPECT_TRUE(ring.layout.build(ring.problem, world, reference::whole(n)).ok());
-  ring.schedules = generate(ring.problem, ring.layout, lends);
+  ring.schedules = generate(ring.problem, ring.layout, lends, backward);
   const Status status = verify(ring.problem, reference::whole(n), ring.layout, ring.schedules);
   EXPECT_TRUE(status.ok()) << status.message();
   return ring;
@@ -66,6 +69,50 @@ TEST(Ring, FourRanksSeeAll) {
   EXPECT_EQ(text_of(ring(PartitionKind::contiguous, 4, 16, kFull, true).schedules[2]),
             "send2>3 attend2 receive1<1 send1>3 attend1 release1 receive0<1 send0>3 attend0 release0 "
             "receive3<1 attend3 release3 finalize");
+}
+
+// A stroke marks gradients, + the buffer of their sum: 0 is home, 1 and 2 take turns, 3 takes what arrives.
+TEST(Ring, BackwardSendsSumsAfterTheBlocksAndThenHome) {
+  EXPECT_EQ(text_of(ring(PartitionKind::contiguous, 4, 16, kFull, true, true).schedules[0]),
+            "send0>1 attend0+0 "
+            "receive3<3 send3>1 attend3+1 release3 send3>1@1'+1 "
+            "receive2<3 send2>1 attend2+2 release2 receive2<3' accumulate2'+2 release2' send2>1@2'+2 "
+            "receive1<3 attend1+1 release1 receive1<3' accumulate1'+1 release1' send1>1@1'+1 "
+            "receive0<3' accumulate0'+0 release0' finalize finalize0'+0");
+  EXPECT_EQ(text_of(ring(PartitionKind::contiguous, 2, 4, kFull, false, true).schedules[1]),
+            "pack1 send1>0 attend1+0 receive0<0@0 attend0@0+1 release0@0 send0>0@1'+1 "
+            "receive1<0@3' accumulate1@3'+0 release1@3' finalize finalize1'+0");
+  EXPECT_EQ(text_of(ring(PartitionKind::contiguous, 1, 4, kFull, false, true).schedules[0]),
+            "attend0+0 finalize finalize0'+0");
+  EXPECT_EQ(text_of(ring(PartitionKind::contiguous, 1, 0, kFull, false, true).schedules[0]),
+            "finalize finalize0'");
+}
+
+// Zig-zag with a window: block 1 is seen by ranks 1, 2 and, three ahead, 0: two sums come home.
+TEST(Ring, BackwardSendsSumsHomeBeforeAGap) {
+  const Ring window = ring(PartitionKind::zigzag, 4, 16, {1, 0}, true, true);
+  EXPECT_EQ(text_of(window.schedules[1]),
+            "send1>2 send1>0 attend1+0 receive0<0 attend0+1 release0 send0>0@1'+1 "
+            "receive1<2' accumulate1'+0 release1' "
+            "receive2<2 attend2+2 release2 send2>2@2'+2 "
+            "receive1<0' accumulate1'+0 release1' finalize finalize1'+0");
+}
+
+// A rank whose own queries see none of its own keys: what comes home first is copied, not added.
+TEST(Ring, BackwardCopiesWhatComesHomeFirst) {
+  Problem problem;
+  problem.seq_q = problem.seq_k = 4;
+  problem.query_like_keys = false;
+  problem.mask = {0, 0};
+  Call call;
+  call.sequences = {{0, 4, 0, 4, 2}};  // query i sees key i + 2 alone
+  Layout layout;
+  ASSERT_TRUE(layout.build(problem, 2, call).ok());
+  const auto schedules = generate(problem, layout, true, true);
+  const Status status = verify(problem, call, layout, schedules);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(text_of(schedules[1]), "send1>0 receive1<0' copy1'+0 release1' finalize finalize1'+0");
+  EXPECT_EQ(text_of(schedules[0]), "receive1<1 attend1+1 release1 send1>1@1'+1 finalize finalize0'");
 }
 
 TEST(Ring, CausalContiguousKeepsBlocksFromThoseBefore) {
@@ -100,7 +147,7 @@ TEST(Ring, EmptyBatchDoesNothing) {
     call.rows = rows;
     Layout layout;
     ASSERT_TRUE(layout.build(problem, 2, call).ok());
-    const auto schedules = generate(problem, layout, false);
+    const auto schedules = generate(problem, layout, false, false);
     EXPECT_EQ(text_of(schedules[1]), "finalize");
     const Status status = verify(problem, call, layout, schedules);
     EXPECT_TRUE(status.ok()) << status.message();
@@ -121,7 +168,7 @@ TEST(Ring, StepsAndBytes) {
   EXPECT_EQ(block_bytes(problem, 4), 2u * 3 * 4 * (8 + 4) * 2);
   std::vector<std::int32_t> steps;
   Schedule schedule;
-  generate_ring(problem, layout, 1, false, schedule);
+  generate_ring(problem, layout, 1, false, false, schedule);
   for (const Operation& op : schedule.operations) {
     if (op.kind == Kind::attend) steps.push_back(op.step);
     if (op.kind == Kind::receive) {
@@ -168,7 +215,7 @@ TEST(Ring, DocumentsOfOneRankStayThere) {
   const Call call = reference::documents({8, 8, 8, 8, 8, 8, 8, 8});
   Layout layout;
   ASSERT_TRUE(layout.build(problem, 4, call).ok());
-  for (const Schedule& schedule : generate(problem, layout, false)) {
+  for (const Schedule& schedule : generate(problem, layout, false, false)) {
     EXPECT_EQ(text_of(schedule), "attend" + std::to_string(schedule.rank) + " finalize");
   }
 }
@@ -176,7 +223,7 @@ TEST(Ring, DocumentsOfOneRankStayThere) {
 TEST(Ring, GenerateTakesNoMemoryThatReserveDidNot) {
   for (const std::int32_t world : {1, 2, 3, 16, 64}) {
     Schedule schedule;
-    reserve_ring(world, schedule);
+    reserve_ring(world, true, schedule);
     const auto operations = schedule.operations.capacity(), after = schedule.after.capacity();
     for (const PartitionKind partition :
          {PartitionKind::contiguous, PartitionKind::zigzag, PartitionKind::striped}) {
@@ -184,9 +231,11 @@ TEST(Ring, GenerateTakesNoMemoryThatReserveDidNot) {
         const Ring some = ring(partition, world, 500, mask, false);
         for (const bool lends : {false, true}) {
           for (std::int32_t rank = 0; rank < world; ++rank) {
-            generate_ring(some.problem, some.layout, rank, lends, schedule);
-            EXPECT_EQ(schedule.operations.capacity(), operations);
-            EXPECT_EQ(schedule.after.capacity(), after);
+            for (const bool backward : {false, true}) {
+              generate_ring(some.problem, some.layout, rank, lends, backward, schedule);
+              EXPECT_EQ(schedule.operations.capacity(), operations);
+              EXPECT_EQ(schedule.after.capacity(), after);
+            }
           }
         }
       }
@@ -207,8 +256,12 @@ void expect_verified(const Problem& problem, std::int32_t world, const Call& cal
   const Status built = layout.build(problem, world, call);
   ASSERT_TRUE(built.ok()) << built.message();
   for (const bool lends : {false, true}) {
-    const Status status = verify(problem, call, layout, generate(problem, layout, lends));
-    ASSERT_TRUE(status.ok()) << status.message() << " [" << name_of(problem, world, lends) << "]";
+    for (const bool backward : {false, true}) {
+      if (backward && world > 24 && lends == (world % 2 == 0)) continue;  // one form is enough at each size
+      const Status status = verify(problem, call, layout, generate(problem, layout, lends, backward));
+      ASSERT_TRUE(status.ok()) << status.message() << " [" << name_of(problem, world, lends)
+                               << (backward ? ", backward]" : "]");
+    }
   }
 }
 

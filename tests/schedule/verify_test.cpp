@@ -18,7 +18,7 @@ class Verify : public testing::TestWithParam<bool> {  // lends?
     ASSERT_TRUE(layout_.build(problem_, 6, call_).ok());
     for (std::int32_t rank = 0; rank < 6; ++rank) {
       schedules_.emplace_back();
-      generate_ring(problem_, layout_, rank, GetParam(), schedules_.back());
+      generate_ring(problem_, layout_, rank, GetParam(), false, schedules_.back());
     }
     const Status status = verify(problem_, call_, layout_, schedules_);
     ASSERT_TRUE(status.ok()) << status.message();
@@ -226,7 +226,7 @@ TEST_P(Verify, RanksOfAnotherRing) {
 
 TEST_P(Verify, OperationsOfOtherSchedules) {
   at(0, Kind::attend).kind = Kind::accumulate;
-  expect_violation("no forward schedule has this operation");
+  expect_violation("no schedule of this kind has this operation");
   at(0, Kind::accumulate).kind = Kind::attend;
   at(0, Kind::attend).block = 6;
   expect_violation("no such block");
@@ -358,7 +358,7 @@ TEST(VerifyShards, LayoutOfAnotherCall) {
   ASSERT_TRUE(layout.build(problem, 3, reference::whole(60)).ok());
   std::vector<Schedule> schedules(3);
   for (std::int32_t rank = 0; rank < 3; ++rank) {
-    generate_ring(problem, layout, rank, true, schedules[static_cast<std::size_t>(rank)]);
+    generate_ring(problem, layout, rank, true, false, schedules[static_cast<std::size_t>(rank)]);
   }
   const auto message = [&](const Call& call) { return verify(problem, call, layout, schedules).message(); };
   EXPECT_EQ(message(reference::whole(60)), "");
@@ -382,7 +382,7 @@ TEST(VerifyShards, PositionHeldTwice) {
   ASSERT_TRUE(layout.build(problem, 2, reference::whole(6)).ok());
   std::vector<Schedule> schedules(2);
   for (std::int32_t rank = 0; rank < 2; ++rank) {
-    generate_ring(problem, layout, rank, true, schedules[static_cast<std::size_t>(rank)]);
+    generate_ring(problem, layout, rank, true, false, schedules[static_cast<std::size_t>(rank)]);
   }
   const Status status = verify(problem, reference::whole(6), layout, schedules);
   EXPECT_NE(status.message().find("token 2 is held twice"), std::string::npos) << status.message();

@@ -70,7 +70,7 @@ TEST_P(RingExecutionTrace, EventsAndTimesFitTogether) {
     options.plan_flags = RINGATTN_PLAN_TRACE;
     HostRing ring(context, line, options);
     const std::uint64_t before = now_ns();
-    for (const ringattn_status status : ring.forward_on_threads()) ASSERT_EQ(status, RINGATTN_OK);
+    for (const ringattn_status status : ring.execute_on_threads()) ASSERT_EQ(status, RINGATTN_OK);
     const std::uint64_t after = now_ns();
     for (int rank = 0; rank < ring.ranks(); ++rank) {
       ringattn_times times = RINGATTN_STRUCT(ringattn_times);
@@ -83,7 +83,7 @@ TEST_P(RingExecutionTrace, EventsAndTimesFitTogether) {
       EXPECT_LE(times.workers, 2);
       EXPECT_EQ(times.bytes_sent, info.bytes_sent) << line;
       EXPECT_EQ(times.bytes_received, info.bytes_received) << line;
-      std::uint64_t tiles = 0, compute = 0, sent = 0, received = 0, transfer = 0;
+      std::uint64_t tiles = 0, compute = 0, sent = 0, received = 0, transfer = 0, moved = 0, own = 0;
       int agrees = 0;
       std::set<int> workers, blocks;
       for (const ringattn_event& event : events_of(ring.plan(rank))) {
@@ -91,7 +91,7 @@ TEST_P(RingExecutionTrace, EventsAndTimesFitTogether) {
         EXPECT_LE(event.start_ns, event.end_ns);
         EXPECT_LE(event.end_ns, after);
         EXPECT_LT(event.peer, ring.ranks());
-        EXPECT_EQ(event.worker >= 0, event.kind == RINGATTN_EVENT_TILE);
+        EXPECT_EQ(event.worker >= 0, event.kind == RINGATTN_EVENT_TILE || event.kind == RINGATTN_EVENT_MOVE);
         const std::uint64_t span = event.end_ns - event.start_ns;
         switch (event.kind) {
           case RINGATTN_EVENT_TILE:
@@ -101,6 +101,7 @@ TEST_P(RingExecutionTrace, EventsAndTimesFitTogether) {
             break;
           case RINGATTN_EVENT_SEND:
             sent += event.bytes;
+            if (event.block == rank) own = event.bytes;
             break;
           case RINGATTN_EVENT_RECEIVE:
             received += event.bytes;
@@ -111,11 +112,15 @@ TEST_P(RingExecutionTrace, EventsAndTimesFitTogether) {
           case RINGATTN_EVENT_AGREE:
             ++agrees;
             break;
+          case RINGATTN_EVENT_MOVE:
+            moved += event.bytes;
+            break;
           default:
             EXPECT_EQ(event.kind, RINGATTN_EVENT_WAIT);
         }
       }
       EXPECT_EQ(agrees, 1);
+      EXPECT_EQ(moved, std::string(GetParam()) == "ring_copy" ? own : 0) << "the own block is packed once";
       EXPECT_EQ(tiles, times.tiles);
       EXPECT_EQ(compute, times.compute_ns);
       EXPECT_EQ(transfer, times.transfer_ns);
@@ -139,10 +144,10 @@ TEST(RingExecutionTrace2, OnlyTheLastExecutionCounts) {
   ASSERT_EQ(ringattn_plan_get_times(ring.plan(0), &none), RINGATTN_OK);
   EXPECT_EQ(none.total_ns, 0u);
   EXPECT_TRUE(events_of(ring.plan(0)).empty());
-  ASSERT_EQ(ring.forward_all(), RINGATTN_OK);
+  ASSERT_EQ(ring.execute_all(), RINGATTN_OK);
   const std::size_t once = events_of(ring.plan(0)).size();
   const std::uint64_t between = now_ns();
-  ASSERT_EQ(ring.forward_all(), RINGATTN_OK);
+  ASSERT_EQ(ring.execute_all(), RINGATTN_OK);
   int tiles = 0, later = 0;
   for (const ringattn_event& event : events_of(ring.plan(0))) {
     tiles += event.kind == RINGATTN_EVENT_TILE ? 1 : 0;
@@ -158,7 +163,7 @@ TEST(RingExecutionTrace2, LittleRoomTakesTheFirstEventsAndTellsHowManyThereAre) 
   HostRingOptions options;
   options.plan_flags = RINGATTN_PLAN_TRACE;
   HostRing ring(context, "n=40 dim=16 ranks=2", options);
-  ASSERT_EQ(ring.forward_all(), RINGATTN_OK);
+  ASSERT_EQ(ring.execute_all(), RINGATTN_OK);
   const std::vector<ringattn_event> all = events_of(ring.plan(1));
   ASSERT_GT(all.size(), 2u);
   ringattn_event two[3] = {RINGATTN_STRUCT(ringattn_event), RINGATTN_STRUCT(ringattn_event), {}};
