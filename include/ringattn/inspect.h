@@ -58,11 +58,11 @@ RINGATTN_API ringattn_status ringattn_plan_describe(const ringattn_plan* plan, c
 /* Times of this plan's last finished execution, in nanoseconds of wall time unless said. */
 typedef struct ringattn_times {
   uint32_t struct_size;
-  int32_t workers;          /* workers that computed at least one tile */
-  uint64_t total_ns;        /* from the call to the end of this rank's part */
-  uint64_t agree_ns;        /* until all ranks had agreed on the values of the call */
-  uint64_t compute_ns;      /* sum over workers of the time in tiles */
-  uint64_t transfer_ns;     /* sum over received blocks of the time from posting to arrival */
+  int32_t workers;      /* workers that computed at least one tile */
+  uint64_t total_ns;    /* from the call to the end of this rank's part */
+  uint64_t agree_ns;    /* until all ranks had agreed on the values of the call */
+  uint64_t compute_ns;  /* sum over workers of the time in tiles */
+  uint64_t transfer_ns; /* sum over received blocks of the time from posting to arrival */
   /* time in which this rank had unfinished work, but no tile to compute; the agreement counts too */
   uint64_t exposed_wait_ns;
   uint64_t bytes_sent;
