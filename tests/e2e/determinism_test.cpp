@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tests/e2e/closed_forms.h"
-#include "tests/support/fake_transport.h"
+#include "tests/e2e/fake_transports.h"
 
 namespace ringattn::support {
 namespace {
@@ -85,12 +85,7 @@ TEST_P(Determinism, LayoutsOfTheTensors) {
 
 // Copying, lending, slow and out of order: how a block travels must not change what is computed from it.
 TEST_P(Determinism, Transports) {
-  static const bool registered = [] {
-    EXPECT_EQ(ringattn_transport_register(test::fake_copy()), RINGATTN_OK) << ringattn_last_error();
-    EXPECT_EQ(ringattn_transport_register(test::fake_lend()), RINGATTN_OK) << ringattn_last_error();
-    return true;
-  }();
-  ASSERT_TRUE(registered);
+  register_fake_transports();
   problem_.transport = "local";
   const Hashes expected = hashes_of(run_ring(problem_, inputs_));
   for (const char* transport : {"fake_copy", "fake_lend"}) {

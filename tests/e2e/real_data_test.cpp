@@ -1,10 +1,9 @@
 // Q, K, V of a real language model on real text, against answers computed in fp64 by others (shared/data/README.md).
+#include "tests/e2e/real_data.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 #include <tuple>
 
@@ -12,27 +11,11 @@
 #include "tests/support/limits.h"
 #include "tests/support/oracle.h"
 #include "tests/support/plain.h"
-#include "tools/ringattn/safetensors.h"
 
 namespace ringattn::support {
 namespace {
 
 const std::string kProblem = "n=2048 heads=9 kv_heads=3 dim=64 dtype=bf16 mask=causal";
-
-std::string data_folder() {
-  const char* folder = std::getenv("RINGATTN_TEST_DATA");
-  return folder != nullptr ? folder : RINGATTN_SOURCE_DIR "/../shared/data";
-}
-
-HostTensor tensor_of(const tool::SafetensorsFile& file, const char* name, ringattn_dtype dtype,
-                     std::array<std::int64_t, 4> shape) {
-  const tool::StoredTensor& stored = file.at(name);
-  HostTensor tensor(dtype, shape);
-  const auto bytes = static_cast<std::size_t>(tensor.size() * dtype_size(dtype));
-  if (stored.data.size() != bytes) throw std::runtime_error(std::string(name) + " has an unexpected size");
-  std::memcpy(tensor.data(), stored.data.data(), bytes);
-  return tensor;
-}
 
 // Loaded once: the inputs, the answers and the yardstick of the limits.
 struct RealData {

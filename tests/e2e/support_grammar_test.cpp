@@ -32,6 +32,8 @@ TEST(ProblemGrammar, DefaultsAreThoseOfTheBrief) {
   EXPECT_EQ(problem.ranks, 1);
   EXPECT_EQ(problem.threads, 1);
   EXPECT_DOUBLE_EQ(problem.effective_scale(), 0.125);
+  EXPECT_FALSE(problem.backward);
+  EXPECT_EQ(problem.effective_dtype_grad(), RINGATTN_DTYPE_F32);
   EXPECT_FALSE(problem.docs.has_value());
   EXPECT_FALSE(problem.offset.has_value());
 }
@@ -41,7 +43,8 @@ TEST(ProblemGrammar, ReadsEveryKey) {
       "q=10 k=20  batch=2\theads=8 kv_heads=2 dim=192 dim_v=128 dtype=f16 dtype_out=f32 "
       "mask=causal,window:5:0 "
       "docs=3,4 docs_k=6,7 max_docs=9 offset=-2 partition=striped:16 query_cut=by_index scope=call scale=0.5 "
-      "accuracy=exact ranks=7 threads=3 layout=sbhd pass=forward transport=local seed=18446744073709551615");
+      "accuracy=exact ranks=7 threads=3 layout=sbhd pass=backward dtype_grad=f32 transport=local "
+      "seed=18446744073709551615");
   EXPECT_EQ(problem.queries, 10);
   EXPECT_EQ(problem.keys, 20);
   EXPECT_EQ(problem.batch, 2);
@@ -68,8 +71,18 @@ TEST(ProblemGrammar, ReadsEveryKey) {
   EXPECT_EQ(problem.ranks, 7);
   EXPECT_EQ(problem.threads, 3);
   EXPECT_EQ(problem.layout, Layout::kSbhd);
+  EXPECT_TRUE(problem.backward);
+  EXPECT_EQ(problem.dtype_grad, RINGATTN_DTYPE_F32);
   EXPECT_EQ(problem.transport, "local");
   EXPECT_EQ(problem.seed, 18446744073709551615ull);
+}
+
+TEST(ProblemGrammar, GradientsAreOfTheInputTypeUnlessSaid) {
+  EXPECT_EQ(parsed("n=8 dtype=bf16 pass=backward").effective_dtype_grad(), RINGATTN_DTYPE_BF16);
+  EXPECT_EQ(parsed("n=8 dtype=bf16 dtype_grad=same pass=backward").effective_dtype_grad(),
+            RINGATTN_DTYPE_BF16);
+  EXPECT_EQ(parsed("n=8 dtype=bf16 pass=backward dtype_grad=f32").effective_dtype_grad(), RINGATTN_DTYPE_F32);
+  EXPECT_FALSE(parsed("n=8 pass=forward").backward);
 }
 
 TEST(ProblemGrammar, WindowSidesMayBeUnbounded) {
@@ -88,8 +101,9 @@ TEST(ProblemGrammar, LineAndProblemAreOneAnotherExactly) {
         "docs_k=4,5,6 max_docs=12 offset=-4 partition=striped:5 query_cut=like_keys scope=document scale=0.1 "
         "accuracy=exact ranks=4 threads=2 layout=sliced transport=local seed=42",
         "n=8 partition=explicit:4/0/4/0 ranks=4", "n=8 partition=explicit:random ranks=4 seed=3",
-        "n=8 mask=window:*:2 docs=none ranks=1",
-        "n=8 mask=window:3:2 partition=zigzag ranks=3 layout=bhsd"}) {
+        "n=8 mask=window:*:2 docs=none ranks=1", "n=8 mask=window:3:2 partition=zigzag ranks=3 layout=bhsd",
+        "n=8 pass=backward ranks=2",
+        "n=8 dtype=f16 accuracy=exact pass=backward dtype_grad=f32 ranks=2 threads=3"}) {
     const ProblemLine problem = parsed(line);
     EXPECT_EQ(to_line(problem), line);
     EXPECT_EQ(parsed(to_line(problem)), problem) << line;
@@ -133,7 +147,11 @@ TEST(ProblemGrammar, ErrorsNameKeyValueAndWhatWasExpected) {
       {"n=8 scale=big", {"scale=big", "number"}},
       {"n=8 offset=1.5", {"offset=1.5", "integer"}},
       {"n=8 seed=-1", {"seed=-1"}},
-      {"n=8 pass=backward", {"pass=backward", "forward"}},
+      {"n=8 pass=sideways", {"pass=sideways", "forward, backward"}},
+      {"n=8 pass=backward dtype_grad=f16", {"dtype_grad=f16", "same, f32"}},
+      {"n=8 dtype_grad=f32", {"dtype_grad=f32", "pass=backward"}},
+      {"n=8 dtype_grad=same", {"dtype_grad=same", "pass=backward"}},
+      {"n=8 pass=forward dtype_grad=f32", {"dtype_grad=f32", "pass=backward"}},
       {"n=8 layout=thd", {"layout=thd", "bshd"}},
       {"n=8 =5", {"unknown key"}},
   };
@@ -153,6 +171,15 @@ TEST(ProblemGrammar, FilesHaveCommentsAndBlankLines) {
   EXPECT_EQ(lines[0].text, "n=1 ranks=2");
   EXPECT_EQ(lines[1].number, 5);
   EXPECT_EQ(lines[1].text, "n=2");
+}
+
+TEST(ProblemPlan, BackwardIsAFlagOfThePlan) {
+  const ProblemPlan plan(parsed("n=6 dtype=f16 pass=backward dtype_grad=f32 ranks=2"));
+  EXPECT_EQ(plan.desc(1).flags, static_cast<std::uint32_t>(RINGATTN_PLAN_BACKWARD));
+  EXPECT_EQ(plan.desc(1).dtype_grad, RINGATTN_DTYPE_F32);
+  const ProblemPlan forward(parsed("n=6 ranks=2"));
+  EXPECT_EQ(forward.desc(0).flags, 0u);
+  EXPECT_EQ(forward.desc(0).dtype_grad, 0);
 }
 
 TEST(ProblemPlan, DescriptionSaysWhatTheLineSays) {

@@ -158,6 +158,141 @@ for i in range(48):
         f"scope={scope} query_cut=by_index ranks={pick(*RANKS)} threads={pick(1, 2)} "
         f"layout={pick('bshd', 'bhsd', 'sbhd', 'sliced')} seed={i}")
 
+# -- The gradients. Small: the fp64 oracle takes three times as long as forward's -------------------------------
+
+backward_lines = 0
+
+
+def add_backward(text):
+    """Every third problem with gradients in fp32; ProblemsTest lets dlse flow in at every other line."""
+    global backward_lines
+    backward_lines += 1
+    add(f"{text} pass=backward" + (" dtype_grad=f32" if backward_lines % 3 == 0 else ""))
+
+
+group("Backward: every partition at every number of ranks, full and causal")
+for partition, ranks in itertools.product(PARTITIONS, RANKS):
+    for mask in ["full", "causal"]:
+        n = 23 + 5 * ranks + below(40)
+        dtype = ["f32", "bf16", "f32", "f16", "f32"][backward_lines % 5]
+        add_backward(f"n={n} heads=2 dim=16 dtype={dtype} mask={mask} partition={partition} ranks={ranks} "
+                     f"seed={below(1000)}")
+for ranks in [6, 9, 10, 11, 12, 13, 14, 15]:
+    add_backward(f"n={60 + below(60)} heads=2 kv_heads=1 dim=16 dtype={pick('f32', 'bf16', 'f16')} mask=causal "
+                 f"partition={pick(*PARTITIONS)} ranks={ranks} seed={below(1000)}")
+
+group("Backward: windows")
+for i, (mask, ranks) in enumerate(itertools.product(MASKS, [1, 3, 8])):
+    add_backward(f"n={50 + 9 * ranks + below(30)} heads=2 kv_heads=1 dim=24 mask={mask} "
+                 f"partition={PARTITIONS[(i + i // 4) % 4]} ranks={ranks}")
+
+group("Backward: windows so narrow that neither blocks nor their gradients go all the way round")
+for ranks in [4, 7, 8, 16]:
+    for partition in ["contiguous", "zigzag", "striped:16"]:
+        add_backward(f"n={20 * ranks + 3} dim=32 dtype={pick('f32', 'bf16')} mask=causal,window:12 "
+                     f"partition={partition} ranks={ranks}")
+        add_backward(f"n={16 * ranks + 5} heads=2 dim=16 mask=window:5:9 partition={partition} ranks={ranks}")
+
+group("Backward: documents in every scope, with padding, empty documents and documents shorter than the ranks are many")
+for i, (docs, scope) in enumerate(itertools.product(DOCS, ["capacity", "call", "document"])):
+    total = sum(int(d) for d in docs.split(","))
+    for j, ranks in enumerate([1 + i % 4, 8]):
+        mask = ["causal", "full", "causal,window:9", "window:4:6"][(i + j) % 4]
+        add_backward(f"n={total + pick(0, 6, 19)} heads=2 dim=16 mask={mask} docs={docs} max_docs={9 + j} "
+                     f"partition={PARTITIONS[(i + j) % 3]} scope={scope} ranks={ranks}")
+for ranks in [2, 5]:
+    add_backward(f"n=90 dim=16 mask=causal docs=40,23,20 partition=explicit:random ranks={ranks} seed={ranks}")
+
+group("Backward: documents whose key lengths differ from their query lengths; keys that nobody sees")
+for i, (docs, docs_k) in enumerate([("2,3", "5,1"), ("20,0,9", "0,30,9"), ("7,7,7", "40,7,0"), ("3", "0"), ("0", "8"),
+                                    ("4,0,4", "9,9,9")]):
+    for j, scope in enumerate(["capacity", "call", "document"]):
+        mask = ["causal", "full", "causal,window:6"][(i + j) % 3]
+        add_backward(f"q=40 k=60 heads=2 dim=12 mask={mask} docs={docs} docs_k={docs_k} "
+                     f"partition={PARTITIONS[(i + j) % 3]} scope={scope} query_cut=by_index ranks={1 + i}")
+
+group("Backward: more keys than queries and the other way round; both ways to cut the queries")
+for i, (lengths, mask) in enumerate(itertools.product(
+        ["q=2 k=5", "q=5 k=2", "q=17 k=70", "q=70 k=17", "q=1 k=97"],
+        ["causal", "full", "causal,window:20", "window:10:3"])):
+    add_backward(f"{lengths} heads=4 kv_heads=2 dim=24 mask={mask} partition={PARTITIONS[i % 4]} query_cut=by_index "
+                 f"ranks={RANKS[i % 8]}")
+for partition in PARTITIONS:
+    add_backward(f"q=30 k=71 heads=2 dim=16 mask=causal partition={partition} query_cut=like_keys ranks=4")
+
+group("Backward: a query offset; rows before the first key and beyond the last")
+for i, offset in enumerate([0, 1, 33, -3, -100, 200]):
+    for j, mask in enumerate(["causal", "window:12:2"]):
+        add_backward(f"q=30 k=60 dim=16 mask={mask} offset={offset} partition={PARTITIONS[(i + j) % 4]} "
+                     f"query_cut=by_index ranks={RANKS[1 + (i + j) % 6]}")
+
+group("Backward: head sizes, grouped heads and one kv head for all")
+for i, dims in enumerate(["dim=1", "dim=3", "dim=17", "dim=40", "dim=64", "dim=80", "dim=96", "dim=128",
+                          "dim=192 dim_v=128", "dim=256", "dim=256 dim_v=1", "dim=1 dim_v=256", "dim=64 dim_v=33"]):
+    for j, heads in enumerate(["heads=1", "heads=6 kv_heads=2", "heads=5 kv_heads=1"]):
+        n = (20 if "256" in dims or "192" in dims else 40) + below(30)
+        add_backward(f"n={n} {heads} {dims} dtype={['f32', 'bf16', 'f16'][(i + j) % 3]} mask={pick('causal', 'full')} "
+                     f"partition={PARTITIONS[(i + 2 * j) % 4]} ranks={RANKS[(i + j) % 6]}")
+add_backward("n=24 heads=2 dim=576 dim_v=512 dtype=bf16 mask=causal partition=zigzag ranks=2")
+
+group("Backward: types in, out and of the gradients, accuracy, and every memory layout")
+for i, (dtype, out, grad) in enumerate(itertools.product(["f32", "f16", "bf16"], ["same", "f32"], ["same", "f32"])):
+    for j, layout in enumerate(["bshd", "bhsd", "sbhd", "sliced"]):
+        if (i + j) % 2:
+            continue
+        add(f"n={50 + below(60)} heads=4 kv_heads=2 dim=64 dtype={dtype} dtype_out={out} layout={layout} "
+            f"accuracy={['default', 'exact'][(i // 2) % 2]} mask=causal partition={PARTITIONS[(i + j) % 4]} "
+            f"ranks={RANKS[(i + j) % 6]} pass=backward dtype_grad={grad}")
+
+group("Backward: batches, without and with lengths of the rows")
+for i, (batch, scope) in enumerate(itertools.product([2, 3], ["capacity", "call", "document"])):
+    ranks = RANKS[1 + i % 6]
+    layout = ["bshd", "bhsd", "sbhd", "sliced"][i % 4]
+    rows = ",".join(str(pick(0, 1, 13, 30, 41)) for _ in range(batch))
+    add_backward(f"n=41 batch={batch} heads=2 dim=16 mask=causal partition={PARTITIONS[i % 3]} scope={scope} "
+                 f"ranks={ranks} layout={layout}")
+    add_backward(f"n=41 batch={batch} heads=2 kv_heads=1 dim=16 mask=causal docs={rows} partition={PARTITIONS[i % 3]} "
+                 f"scope={scope} ranks={ranks} layout={layout}")
+    add_backward(f"q=20 k=41 batch={batch} dim=16 mask=full docs={','.join(['20'] * batch)} docs_k={rows} "
+                 f"partition={PARTITIONS[i % 3]} scope={scope} query_cut=by_index ranks={ranks}")
+
+group("Backward: nothing at all, or less than a row a rank")
+for line in ["n=0 ranks=1", "n=0 ranks=5", "n=30 batch=0 ranks=2", "q=0 k=20 query_cut=by_index ranks=3",
+             "q=20 k=0 query_cut=by_index ranks=3", "n=1 ranks=1", "n=1 ranks=8", "n=3 ranks=16",
+             "n=5 partition=zigzag ranks=7", "n=2 partition=striped ranks=4", "n=30 docs=none ranks=3",
+             "n=16 partition=explicit:16/0/0 ranks=3", "n=8 partition=explicit:0/0/8/0 mask=causal ranks=4"]:
+    add_backward(line + " dim=8" + ("" if "mask" in line or "none" in line else " mask=causal"))
+
+group("Backward: stripes and scales")
+for i, stripe in enumerate([2, 3, 7, 16, 64]):
+    add_backward(f"n={90 + below(60)} dim=32 dtype={['f32', 'bf16'][i % 2]} mask={pick('causal', 'window:31:4')} "
+                 f"partition=striped:{stripe} ranks={[2, 3, 7][i % 3]} seed={i + 1}")
+for scale in ["1", "0.01", "3", "1e-6"]:
+    add_backward(f"n=80 heads=2 dim=64 scale={scale} mask=causal partition=zigzag ranks=3")
+
+group("Backward: longer rows, one to four threads")
+for i, (n, partition) in enumerate(itertools.product([400, 611], PARTITIONS)):
+    add_backward(f"n={n} heads=2 kv_heads=1 dim=64 dtype={['f32', 'bf16', 'f16'][i % 3]} "
+                 f"mask={['causal', 'causal,window:100'][i % 2]} partition={partition} ranks={RANKS[i % 8]} "
+                 f"threads={1 + i % 4}")
+add_backward("n=600 dim=128 dtype=bf16 mask=causal docs=200,300,99 partition=zigzag scope=document ranks=8 threads=2")
+add_backward("q=16 k=700 heads=8 kv_heads=2 dim=64 dtype=f16 mask=causal partition=contiguous ranks=4 threads=3")
+
+group("Backward: everything at once, at random")
+for i in range(40):
+    n, q_less = 20 + below(100), pick(0, 0, 7, 15)
+    scope = pick("capacity", "call", "document")
+    partition = pick(*(PARTITIONS if scope == "capacity" else PARTITIONS[:3]))
+    docs = [below(max(1, (n - q_less) // 3)) for _ in range(3)]
+    documents = f" docs={','.join(map(str, docs))}" if below(2) else ""
+    kv_heads = pick(1, 2, 3)
+    mask = pick("causal", "full", "window:8", "causal,window:25", "window:5:5", "window:*:9")
+    add_backward(f"q={n - q_less} k={n} heads={kv_heads * pick(1, 2, 3)} kv_heads={kv_heads} "
+                 f"dim={pick(5, 16, 33, 64, 72)} dim_v={pick(4, 31, 64)} dtype={pick('f32', 'bf16', 'f16')} "
+                 f"dtype_out={pick('same', 'f32')} mask={mask}{documents} partition={partition} scope={scope} "
+                 f"query_cut=by_index ranks={pick(*RANKS)} threads={pick(1, 2, 3, 4)} "
+                 f"layout={pick('bshd', 'bhsd', 'sbhd', 'sliced')} seed={i}")
+
 path = pathlib.Path(__file__).with_name("ci.txt")
 title = "# Written by make_ci.py. The grammar stands in tests/support/problem_line.h.\n\n"
 path.write_text(title + "\n".join(lines) + "\n")

@@ -99,6 +99,11 @@ int HostPool::distinct_threads() const {
   return static_cast<int>(state_->threads_seen.size());
 }
 
+void HostPool::forget_threads() {
+  const std::lock_guard lock(state_->mutex);
+  state_->threads_seen.clear();
+}
+
 void HostPool::parallel_for(void* user, std::int32_t n, ringattn_body_fn body, void* arg) {
   State& state = *static_cast<State*>(user);
   Loop loop{};

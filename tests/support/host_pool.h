@@ -17,8 +17,10 @@ class HostPool {
 
   // Fills threads, max_workers, parallel_for and parallel_user of a context description.
   void attach(ringattn_context_desc& desc);
-  // Different threads that ran at least one body since the pool was made, the callers' included.
+  // Different threads that ran at least one body since the pool was made or told to forget, the callers'
+  // included.
   int distinct_threads() const;
+  void forget_threads();
 
  private:
   struct State;

@@ -46,6 +46,7 @@ double rms_of_slack(const std::vector<double>& slack) {
 
 // How far an element is into its limit: above 1 is too far. Writes the limit.
 double use_of_limit(double result, double expected, double plain_max, double slack, double& limit) {
+  if (std::isnan(slack)) slack = INFINITY;  // of a finite element beside scores that are not
   limit = slack == kExact ? 0 : 2 * plain_max + slack;
   if (slack == kExact) return result == expected ? 0 : INFINITY;
   if (!std::isfinite(expected)) return std::isfinite(result) ? INFINITY : 0;
@@ -89,6 +90,40 @@ double relative_slack(double abs_score) { return 0x1p-23 * (1 + abs_score); }
 LimitResult check_limit(const std::vector<double>& result, const std::vector<double>& expected,
                         const std::vector<double>& plain, const std::vector<double>& slack) {
   return judge(result, expected, plain, slack, [](std::size_t i) { return "element " + std::to_string(i); });
+}
+
+double gradient_slack(const OracleGradient& oracle, std::size_t element, ringattn_dtype dtype_grad) {
+  const std::size_t row = element / static_cast<std::size_t>(oracle.shape[3]);
+  return relative_slack(oracle.abs_score[row]) * oracle.abs_terms[element] +
+         relative_slack(0) * oracle.abs_products[element] + ulp(dtype_grad, oracle.value[element]);
+}
+
+LimitResult check_gradient(const char* name, const HostTensor& gradient, const OracleGradient& oracle,
+                           const std::vector<float>& plain) {
+  const auto [batch, seq, heads, dim] = oracle.shape;
+  std::vector<double> result, slack;
+  result.reserve(oracle.value.size());
+  slack.reserve(oracle.value.size());
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t s = 0; s < seq; ++s) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const bool reached = oracle.reached[oracle.row(b, s, h)] != 0;
+        for (std::int64_t d = 0; d < dim; ++d) {
+          result.push_back(gradient.get(b, s, h, d));
+          slack.push_back(reached ? gradient_slack(oracle, oracle.element(b, s, h, d), gradient.dtype())
+                                  : kExact);
+        }
+      }
+    }
+  }
+  const auto place = [&](std::size_t i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const std::int64_t row = at / oracle.shape[3], token = row / oracle.shape[2];
+    return std::string(name) + "[" + std::to_string(token / oracle.shape[1]) + ", " +
+           std::to_string(token % oracle.shape[1]) + ", " + std::to_string(row % oracle.shape[2]) + ", " +
+           std::to_string(at % oracle.shape[3]) + "]";
+  };
+  return judge(result, oracle.value, {plain.begin(), plain.end()}, slack, place);
 }
 
 LimitResult check_o(const HostTensor& o, const OracleResult& oracle, const PlainResult& plain) {

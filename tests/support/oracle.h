@@ -1,5 +1,5 @@
-// Attention in fp64 over the gathered sequence, straight from the definition of the mask in ringattn.h: every pair is
-// tested by itself. It shares nothing with the library but the meaning of a problem.
+// Attention in fp64 over the gathered sequence, straight from its definition: every pair is tested by itself.
+// It shares nothing with the library but the meaning of a problem.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,9 @@
 
 #include "tests/support/host_tensor.h"
 #include "tests/support/problem_line.h"
+#include "tests/support/visibility.h"
 
 namespace ringattn::support {
-
-// Where a token of the global row is: its sequence, and its position there.
-struct TokenPlace {
-  std::int64_t sequence;  // -1 = padding
-  std::int64_t position;
-};
-
-// Places of all queries (offset included) and all keys of one row of the batch.
-std::vector<TokenPlace> query_places(const ProblemLine& problem, std::int64_t batch_row);
-std::vector<TokenPlace> key_places(const ProblemLine& problem, std::int64_t batch_row);
-
-// The header's sentence about the mask, for one pair.
-bool visible(const ProblemLine& problem, const TokenPlace& query, const TokenPlace& key);
-
-// Visible pairs of the whole problem, batch and heads counted.
-double visible_pairs(const ProblemLine& problem);
 
 // All arrays are dense: o like [batch, query, head, dim_v], the others like [batch, query, head].
 struct OracleResult {

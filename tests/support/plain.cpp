@@ -5,38 +5,11 @@
 #include <limits>
 
 #include "tests/support/half.h"
+#include "tests/support/plain_blocks.h"
 #include "tests/support/spawn.h"
 
 namespace ringattn::support {
 namespace {
-
-// Values of one tensor as [batch, head] blocks of `seq` rows in fp32; keys are transposed so that many keys advance
-// together through the dims while each score is still summed in the order of the dims.
-class Blocks {
- public:
-  Blocks(const HostTensor& tensor, bool transposed)
-      : seq_(tensor.shape(1)), heads_(tensor.shape(2)), dim_(tensor.shape(3)) {
-    values_.resize(static_cast<std::size_t>(tensor.size()));
-    for (std::int64_t b = 0; b < tensor.shape(0); ++b) {
-      for (std::int64_t h = 0; h < heads_; ++h) {
-        float* block = values_.data() + (b * heads_ + h) * seq_ * dim_;
-        for (std::int64_t s = 0; s < seq_; ++s) {
-          for (std::int64_t d = 0; d < dim_; ++d) {
-            block[transposed ? d * seq_ + s : s * dim_ + d] = static_cast<float>(tensor.get(b, s, h, d));
-          }
-        }
-      }
-    }
-  }
-  const float* block(std::int64_t b, std::int64_t h) const {
-    return values_.data() + (b * heads_ + h) * seq_ * dim_;
-  }
-  std::int64_t dim() const { return dim_; }
-
- private:
-  std::int64_t seq_, heads_, dim_;
-  std::vector<float> values_;
-};
 
 struct Scratch {
   std::vector<std::int64_t> keys;
@@ -47,23 +20,14 @@ struct Scratch {
 class Plain {
  public:
   Plain(const ProblemLine& problem, const HostTensor& q, const HostTensor& k, const HostTensor& v)
-      : problem_(problem), q_(q, false), k_(k, true), v_(v, false) {
+      : problem_(problem), q_(q, false), k_(k, true), v_(v, false), visibility_(problem) {
     const auto rows = static_cast<std::size_t>(problem.batch * problem.queries * problem.heads);
     result_.o.assign(rows * static_cast<std::size_t>(problem.effective_dim_v()), 0.0f);
     result_.lse.assign(rows, -std::numeric_limits<float>::infinity());
-    for (std::int64_t b = 0; b < problem.batch; ++b) {
-      query_places_.push_back(query_places(problem, b));
-      key_places_.push_back(key_places(problem, b));
-    }
   }
 
   void query(std::int64_t b, std::int64_t index, Scratch& scratch) {
-    const TokenPlace place = query_places_[static_cast<std::size_t>(b)][static_cast<std::size_t>(index)];
-    const std::vector<TokenPlace>& keys = key_places_[static_cast<std::size_t>(b)];
-    scratch.keys.clear();
-    for (std::int64_t key = 0; key < problem_.keys; ++key) {
-      if (visible(problem_, place, keys[static_cast<std::size_t>(key)])) scratch.keys.push_back(key);
-    }
+    visibility_.keys_of(b, index, scratch.keys);
     if (scratch.keys.empty()) return;
     for (std::int64_t h = 0; h < problem_.heads; ++h) head(b, index, h, scratch);
   }
@@ -113,7 +77,7 @@ class Plain {
 
   const ProblemLine& problem_;
   const Blocks q_, k_, v_;
-  std::vector<std::vector<TokenPlace>> query_places_, key_places_;
+  const Visibility visibility_;
   PlainResult result_;
 };
 
@@ -123,17 +87,10 @@ PlainResult plain_attention(const ProblemLine& problem, const HostTensor& q, con
                             const HostTensor& v, int workers) {
   Plain plain(problem, q, k, v);
   const std::int64_t rows = problem.batch * problem.queries;
-  const auto run = [&](int worker) {
-    Scratch scratch;
-    for (std::int64_t row = worker; row < rows; row += workers) {
-      plain.query(row / problem.queries, row % problem.queries, scratch);
-    }
-  };
-  if (workers <= 1) {
-    run(0);
-  } else {
-    run_threads(workers, run, 0, "plain implementation");
-  }
+  std::vector<Scratch> scratch(static_cast<std::size_t>(std::max(1, workers)));
+  share(rows, workers, "plain implementation", [&](std::int64_t row, int worker) {
+    plain.query(row / problem.queries, row % problem.queries, scratch[static_cast<std::size_t>(worker)]);
+  });
   return plain.take();
 }
 

@@ -33,7 +33,7 @@ constexpr Word kLayouts[] = {{"bshd", static_cast<std::int64_t>(Layout::kBshd)},
                              {"bhsd", static_cast<std::int64_t>(Layout::kBhsd)},
                              {"sbhd", static_cast<std::int64_t>(Layout::kSbhd)},
                              {"sliced", static_cast<std::int64_t>(Layout::kSliced)}};
-constexpr Word kPasses[] = {{"forward", 0}};
+constexpr Word kPasses[] = {{"forward", 0}, {"backward", 1}};
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -74,7 +74,7 @@ Reader word(Field ProblemLine::*field, const Word (&words)[kCount]) {
     std::string expected;
     for (const Word& candidate : words) {
       if (candidate.name == text) {
-        if (field != nullptr) problem.*field = static_cast<Field>(candidate.value);
+        problem.*field = static_cast<Field>(candidate.value);
         return "";
       }
       expected += (expected.empty() ? "" : ", ") + std::string(candidate.name);
@@ -213,7 +213,8 @@ const std::vector<std::pair<std::string_view, Reader>>& readers() {
       {"ranks", integer(&ProblemLine::ranks, 1, 4096)},
       {"threads", integer(&ProblemLine::threads, 0, 1024)},
       {"layout", word(&ProblemLine::layout, kLayouts)},
-      {"pass", word(static_cast<int ProblemLine::*>(nullptr), kPasses)},
+      {"pass", word(&ProblemLine::backward, kPasses)},
+      {"dtype_grad", word(&ProblemLine::dtype_grad, kOutDtypes)},
       {"transport", read_transport},
       {"seed", read_seed},
   };
@@ -224,6 +225,14 @@ std::string all_keys() {
   std::string keys;
   for (const auto& [key, reader] : readers()) keys += (keys.empty() ? "" : " ") + std::string(key);
   return keys;
+}
+
+template <std::size_t kCount>
+std::string name_of(const Word (&words)[kCount], std::int64_t value) {
+  for (const Word& word : words) {
+    if (word.value == value) return std::string(word.name);
+  }
+  return std::to_string(value);
 }
 
 // What no single value can tell.
@@ -237,19 +246,15 @@ std::optional<std::string> check_together(const std::set<std::string_view>& seen
     return "docs_k has " + std::to_string(problem.docs_k->size()) + " lengths: expected " +
            std::to_string(problem.docs->size()) + ", as docs has";
   }
+  if (given("dtype_grad") && !problem.backward) {
+    return "dtype_grad=" + name_of(kOutDtypes, problem.dtype_grad) +
+           " without pass=backward: expected both, or no dtype_grad";
+  }
   if (!problem.pieces.empty() && problem.pieces.size() != static_cast<std::size_t>(problem.ranks)) {
     return "partition=explicit has " + std::to_string(problem.pieces.size()) + " pieces: expected " +
            std::to_string(problem.ranks) + ", one a rank";
   }
   return std::nullopt;
-}
-
-template <std::size_t kCount>
-std::string name_of(const Word (&words)[kCount], std::int64_t value) {
-  for (const Word& word : words) {
-    if (word.value == value) return std::string(word.name);
-  }
-  return std::to_string(value);
 }
 
 std::string joined(const std::vector<std::int64_t>& lengths, char separator) {
@@ -358,6 +363,8 @@ std::string to_line(const ProblemLine& problem) {
   if (problem.scope != 0) add("scope", name_of(kScopes, problem.scope));
   if (problem.scale != 0) add("scale", shortest(problem.scale));
   if (problem.accuracy != 0) add("accuracy", name_of(kAccuracies, problem.accuracy));
+  if (problem.backward) add("pass", "backward");
+  if (problem.dtype_grad != 0) add("dtype_grad", name_of(kOutDtypes, problem.dtype_grad));
   add("ranks", std::to_string(problem.ranks));
   add_if("threads", problem.threads, kDefault.threads);
   if (problem.layout != kDefault.layout)

@@ -9,7 +9,8 @@
 //   max_docs offset scale seed ranks threads  numbers
 //   partition       contiguous striped striped:STRIPE zigzag explicit:LEN/LEN/... explicit:random
 //   query_cut       auto like_keys by_index   scope      capacity call document
-//   layout          bshd bhsd sbhd sliced     pass forward             transport a name
+//   layout          bshd bhsd sbhd sliced     transport a name
+//   pass            forward backward (forward, then the gradients)     dtype_grad  f32 same, with pass=backward
 #pragma once
 
 #include <cstdint>
@@ -49,6 +50,8 @@ struct ProblemLine {
   std::int32_t scope = RINGATTN_SCOPE_CAPACITY;
   double scale = 0;
   std::int32_t accuracy = RINGATTN_ACCURACY_DEFAULT;
+  bool backward = false;          // forward, then the gradients
+  ringattn_dtype dtype_grad = 0;  // 0 = dtype; else with backward only
   std::int32_t ranks = 1;
   std::int32_t threads = 1;
   Layout layout = Layout::kBshd;
@@ -58,6 +61,7 @@ struct ProblemLine {
   std::int64_t effective_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   std::int64_t effective_dim_v() const { return dim_v == 0 ? dim : dim_v; }
   ringattn_dtype effective_dtype_out() const { return dtype_out == 0 ? dtype : dtype_out; }
+  ringattn_dtype effective_dtype_grad() const { return dtype_grad == 0 ? dtype : dtype_grad; }
   double effective_scale() const;
 
   bool operator==(const ProblemLine&) const = default;

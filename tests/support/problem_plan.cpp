@@ -63,6 +63,7 @@ RunsOfRanks random_runs(std::int64_t length, int ranks, Random& random) {
 
 ProblemPlan::ProblemPlan(const ProblemLine& problem) {
   ringattn_plan_desc desc = RINGATTN_STRUCT(ringattn_plan_desc);
+  desc.flags = problem.backward ? RINGATTN_PLAN_BACKWARD : 0;
   desc.batch = problem.batch;
   desc.seq_q = problem.queries;
   desc.seq_k = problem.keys;
@@ -86,6 +87,7 @@ ProblemPlan::ProblemPlan(const ProblemLine& problem) {
   desc.query_cut = problem.query_cut;
   desc.scope = problem.scope;
   desc.stripe = problem.stripe;
+  desc.dtype_grad = problem.dtype_grad;
   descs_.assign(static_cast<std::size_t>(problem.ranks), desc);
   if (problem.partition == RINGATTN_PARTITION_EXPLICIT) cut_explicit(problem);
 

@@ -1,4 +1,5 @@
-// Seeded random numbers that are the same on every machine: integer arithmetic, no libm, no standard distributions.
+// Seeded random numbers that are the same on every machine: integer arithmetic, no libm, no standard
+// distributions.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +23,15 @@ class Random {
 
 void fill_normal(HostTensor& tensor, Random& random);
 
-// Inputs of a problem: global q, k, v.
+// Inputs of a problem: global q, k, v; with pass=backward also d_o (like o) and d_lse (F32, like lse), else
+// empty.
 struct Inputs {
   HostTensor q, k, v;
+  HostTensor d_o, d_lse;
 };
 
-// N(0, 1) rounded to the problem's dtype, in the problem's layout. The values do not depend on the layout. Rows beyond the
-// lengths of the call are NaN.
+// N(0, 1) rounded to the problem's dtypes, in the problem's layout. The values do not depend on the layout,
+// and those of q, k, v not on the pass. Rows beyond the lengths of the call are NaN.
 Inputs random_inputs(const ProblemLine& problem, std::uint64_t seed);
 
 // Zeros of the right shapes, for tests that fill channel 0 by a closed form.

@@ -1,5 +1,6 @@
 #include "tests/support/spawn.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -57,6 +58,19 @@ void run_threads(int count, const std::function<void(int)>& body, int seconds, c
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
+}
+
+void share(std::int64_t count, int workers, const std::string& what,
+           const std::function<void(std::int64_t, int)>& body) {
+  if (workers <= 1) {
+    for (std::int64_t item = 0; item < count; ++item) body(item, 0);
+    return;
+  }
+  std::atomic<std::int64_t> next{0};
+  const auto draw = [&](int worker) {
+    for (std::int64_t item = next++; item < count; item = next++) body(item, worker);
+  };
+  run_threads(workers, draw, 0, what);
 }
 
 }  // namespace ringattn::support

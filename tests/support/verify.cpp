@@ -6,7 +6,9 @@
 #include <thread>
 
 #include "tests/support/oracle.h"
+#include "tests/support/oracle_backward.h"
 #include "tests/support/plain.h"
+#include "tests/support/plain_backward.h"
 
 namespace ringattn::support {
 namespace {
@@ -29,13 +31,26 @@ std::string errors_text(const char* name, const LimitResult& limit) {
   return text;
 }
 
+void check_gradients(const ProblemLine& problem, const Inputs& inputs, const HostTensor* d_lse,
+                     const PlainResult& forward, const RunResult& run, VerifyResult& result) {
+  const int workers = oracle_workers(problem);
+  const OracleGradients oracle =
+      oracle_backward(problem, inputs.q, inputs.k, inputs.v, inputs.d_o, d_lse, workers);
+  const PlainGradients plain =
+      plain_backward(problem, inputs.q, inputs.k, inputs.v, forward, inputs.d_o, d_lse, workers);
+  result.d_q = check_gradient("d_q", run.d_q, oracle.d_q, plain.d_q);
+  result.d_k = check_gradient("d_k", run.d_k, oracle.d_k, plain.d_k);
+  result.d_v = check_gradient("d_v", run.d_v, oracle.d_v, plain.d_v);
+}
+
 }  // namespace
 
 VerifyResult verify_inputs(const ProblemLine& problem, const Inputs& inputs, const RunOptions& options) {
   VerifyResult result;
   result.line = to_line(problem);
+  result.backward = problem.backward;
   const RunResult run = run_ring(problem, inputs, options);
-  result.run_seconds = run.seconds;
+  result.run_seconds = run.seconds + run.backward_seconds;
   if (!run.ok()) {
     result.error = run.error();
     return result;
@@ -44,11 +59,15 @@ VerifyResult verify_inputs(const ProblemLine& problem, const Inputs& inputs, con
   const int workers = oracle_workers(problem);
   const OracleResult oracle = oracle_attention(problem, inputs.q, inputs.k, inputs.v, workers);
   const PlainResult plain = plain_attention(problem, inputs.q, inputs.k, inputs.v, workers);
-  result.oracle_seconds = seconds_since(start);
   result.o = check_o(run.o, oracle, plain);
   result.lse = check_lse(run.lse, oracle, plain);
-  if (!result.o.ok) result.error = result.o.worst;
-  if (!result.lse.ok) result.error += (result.error.empty() ? "" : "; ") + result.lse.worst;
+  if (problem.backward) {
+    check_gradients(problem, inputs, options.with_d_lse ? &inputs.d_lse : nullptr, plain, run, result);
+  }
+  result.oracle_seconds = seconds_since(start);
+  for (const LimitResult* limit : {&result.o, &result.lse, &result.d_q, &result.d_k, &result.d_v}) {
+    if (!limit->ok) result.error += (result.error.empty() ? "" : "; ") + limit->worst;
+  }
   result.ok = result.error.empty();
   return result;
 }
@@ -59,7 +78,12 @@ VerifyResult verify(const ProblemLine& problem, std::uint64_t seed, const RunOpt
 
 std::string to_text(const VerifyResult& result) {
   if (!result.ok) return "FAIL " + result.line + ": " + result.error;
-  return "ok   " + errors_text("o", result.o) + "  " + errors_text("lse", result.lse) + "  " + result.line;
+  std::string text = "ok   " + errors_text("o", result.o) + "  " + errors_text("lse", result.lse);
+  if (result.backward) {
+    text += "  " + errors_text("d_q", result.d_q) + "  " + errors_text("d_k", result.d_k) + "  " +
+            errors_text("d_v", result.d_v);
+  }
+  return text + "  " + result.line;
 }
 
 }  // namespace ringattn::support

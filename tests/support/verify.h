@@ -1,4 +1,5 @@
-// One problem from random data to a verdict: run_ring against the fp64 oracle within D21's limits.
+// One problem from random data to a verdict: run_ring against the fp64 oracle within D21's limits, with
+// pass=backward the gradients as well.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,10 @@ struct VerifyResult {
   bool ok = false;
   std::string line;   // the problem
   std::string error;  // "" when ok; otherwise one line: the library's error, or the element out of its limit
+  bool backward = false;
   LimitResult o, lse;
-  double run_seconds = 0;     // the library's execution
+  LimitResult d_q, d_k, d_v;  // with pass=backward
+  double run_seconds = 0;     // the library's execution, all passes
   double oracle_seconds = 0;  // oracle and plain implementation
 };
 
