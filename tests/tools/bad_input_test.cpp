@@ -171,7 +171,10 @@ TEST_F(BadFile, TooLongForAnAnswerInFp64) {
 
 TEST(BadCommandLine, OneLineAndExitTwo) {
   expect_refused(run_tool({}), "expected a subcommand: info, plan, attend, verify or demo (see --help)");
-  expect_refused_with(run_tool({"fly"}), "fly");
+  expect_refused(run_tool({"fly"}),
+                 "unknown command \"fly\": expected info, plan, attend, verify or demo (see --help)");
+  expect_refused(run_tool({"fly", "n=10", "--rank", "0"}),
+                 "unknown command \"fly\": expected info, plan, attend, verify or demo (see --help)");
   expect_refused_with(run_tool({"--fly"}), "--fly");
   expect_refused_with(run_tool({"info", "more"}), "more");
   expect_refused_with(run_tool({"plan"}), "problem is required");
@@ -195,7 +198,13 @@ TEST(BadCommandLine, Problems) {
   expect_refused(run_tool({"plan", "n=10", "ranks=2", "--rank", "2"}),
                  "--rank 2: expected less than ranks=2");
   expect_refused_with(run_tool({"plan", "n=10", "--rank", "-2"}), "--rank");
+  expect_refused(run_tool({"plan", "n=10", "dtype_grad=f32"}),
+                 "dtype_grad=f32 without pass=backward: expected both, or no dtype_grad");
+  expect_refused_with(run_tool({"plan", "n=10", "pass=sideways"}),
+                      "pass=sideways: expected forward, backward");
   expect_refused_with(run_tool({"plan", "n=10\n\x1b[31m=1"}), " [31m=1: unknown key \" [31m\"");
+  expect_refused(run_tool({"plan", "n=10", "--picture", "x.png"}),
+                 "--picture x.png: expected the name of an .svg file");
   expect_refused(run_tool({"plan", "n=10", "ranks=200", "--picture", "p.svg"}),
                  "--picture: ranks=200 are too many to draw, at most 128");
 }

@@ -45,7 +45,8 @@ std::vector<RankTrace> two_ranks() {
                     event_of(RINGATTN_EVENT_SEND, -1, rank, 1000, 3000, 1 - rank),
                     event_of(RINGATTN_EVENT_RECEIVE, -1, 1 - rank, 100, 1800, 1 - rank),
                     event_of(RINGATTN_EVENT_WAIT, -1, -1, 1500, 1800),
-                    event_of(RINGATTN_EVENT_TILE, 0, 1 - rank, 1800, 4000)};
+                    event_of(RINGATTN_EVENT_TILE, 0, 1 - rank, 1800, 4000),
+                    event_of(RINGATTN_EVENT_MOVE, -1, 1 - rank, 1400, 1450)};
   }
   return traces;
 }
@@ -76,7 +77,7 @@ TEST(TimelineSvg, DrawsEveryKindAndIsWellFormed) {
   for (const char* expected :
        {"title &lt;&amp;&quot;&gt;", "subtitle", "rank 0", "rank 1", "worker 1", ">send<", ">receive<",
         "waits, 0.30 ms at 1.50 ms", "K/V block 1: 1 tile, 2.20 ms at 1.80 ms", "block 0 to rank 1",
-        "block 1 from rank 1", ">ms<"}) {
+        "block 1 from rank 1", ">move<", "moves memory of block 1, 0 bytes, 0.05 ms at 1.40 ms", ">ms<"}) {
     EXPECT_NE(svg.find(expected), std::string::npos) << expected;
   }
 }
@@ -120,7 +121,7 @@ TEST(Perfetto, EveryEventOnceWithItsRankAndLane) {
     EXPECT_GE(start, end_of_lane[std::pair(process, thread)]);
     end_of_lane[std::pair(process, thread)] = start + duration;
   }
-  EXPECT_EQ(complete, (std::map<int, int>{{0, 8}, {1, 8}}));
+  EXPECT_EQ(complete, (std::map<int, int>{{0, 9}, {1, 9}}));
   EXPECT_NE(perfetto_json(traces).find("\"ts\":1800.000,\"dur\":2200.000"), std::string::npos);
 }
 

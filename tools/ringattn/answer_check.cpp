@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "reference_judge.h"
 #include "tests/support/half.h"
 #include "tests/support/host_tensor.h"
 #include "tests/support/oracle.h"
@@ -47,20 +48,6 @@ HostTensor slice(const ringattn_tensor& tensor, std::int64_t batch_row, std::int
     }
   }
   return out;
-}
-
-// Element of a dense tensor, or of any F32 tensor by its element offset.
-float value_at(const ringattn_tensor& tensor, std::int64_t index) {
-  const auto item = static_cast<std::size_t>(support::dtype_size(tensor.dtype));
-  const std::byte* from = static_cast<const std::byte*>(tensor.data) + item * static_cast<std::size_t>(index);
-  if (tensor.dtype == RINGATTN_DTYPE_F32) {
-    float value;
-    std::memcpy(&value, from, item);
-    return value;
-  }
-  std::uint16_t half;
-  std::memcpy(&half, from, item);
-  return tensor.dtype == RINGATTN_DTYPE_BF16 ? support::bf16_to_float(half) : support::f16_to_float(half);
 }
 
 template <typename T>
@@ -170,39 +157,6 @@ void Checker::name_place(support::LimitResult& limit, const char* format, bool h
   limit.worst = head_first ? fmt::format("lse[{}, {}, {}{}", place.batch_row, first, place.query, rest)
                            : fmt::format("o[{}, {}, {}{}", place.batch_row, place.query, second, rest);
 }
-
-// D21 with a reference: the result's differences from it, within limits that the plain implementation's differences from
-// fp64 set. The sums behind the slack are those of tests/support/limits.cpp.
-class ReferenceJudge {
- public:
-  // `empty`: a row that sees no key, whose O = 0 and lse = -inf are exact.
-  void add(bool empty, double result, double reference, double oracle, double plain, double slack) {
-    const bool both = !empty && std::isfinite(result) && std::isfinite(reference);
-    const bool alike = result == reference || (!empty && !std::isfinite(result) && !std::isfinite(reference));
-    differences_.push_back(both ? result - reference : alike ? 0 : INFINITY);
-    const bool finite = std::isfinite(oracle) && std::isfinite(plain);
-    plain_differences_.push_back(finite ? plain - oracle : 0);
-    slack_.push_back(finite && std::isfinite(slack) ? slack : 0);
-    results_.push_back(result);
-    references_.push_back(reference);
-  }
-
-  // `place` names an element by its number.
-  support::LimitResult judge(const std::function<std::string(std::int64_t)>& place) const {
-    const std::vector<double> zero(differences_.size(), 0.0);
-    support::LimitResult limit = support::check_limit(differences_, zero, plain_differences_, slack_);
-    std::size_t element = 0;
-    if (std::sscanf(limit.worst.c_str(), "element %zu", &element) == 1) {
-      limit.worst = fmt::format("{} is {:.9g}, the reference {:.9g}, limit {:.3g}",
-                                place(static_cast<std::int64_t>(element)), results_[element],
-                                references_[element], limit.limit_max);
-    }
-    return limit;
-  }
-
- private:
-  std::vector<double> differences_, plain_differences_, slack_, results_, references_;
-};
 
 double relative_slack(double abs_score) { return 0x1p-23 * (1 + abs_score); }
 
@@ -370,12 +324,7 @@ Verdict check_answer(const ProblemLine& problem, const Answer& answer, const std
 }
 
 std::string to_text(const Verdict& verdict) {
-  const auto line = [](const char* name, const support::LimitResult& limit) {
-    return fmt::format("{:<12} max abs error {:.3g} (limit {:.3g}), rms {:.3g} (limit {:.3g}){}", name,
-                       limit.max_abs, limit.limit_max, limit.rms, limit.limit_rms,
-                       limit.ok ? "" : "  OUT OF TOLERANCE: " + limit.worst);
-  };
-  return line("o", verdict.o) + "\n" + line("lse", verdict.lse);
+  return limit_text("o", verdict.o) + "\n" + limit_text("lse", verdict.lse);
 }
 
 }  // namespace ringattn::tool

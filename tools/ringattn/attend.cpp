@@ -1,8 +1,10 @@
-// ringattn attend: attention over tensors in a file, computed by all ranks of a ring in this process.
+// ringattn attend: attention over tensors in a file, and its gradients, computed by all ranks of a ring in
+// this process.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -10,6 +12,7 @@
 #include "attend_input.h"
 #include "commands.h"
 #include "error.h"
+#include "gradient_check.h"
 #include "output_file.h"
 #include "problem_words.h"
 #include "progress.h"
@@ -26,8 +29,10 @@ struct Options {
   std::string partition = "zigzag";
   std::string mask, docs, docs_k, offset, scale;  // empty = not given
   std::string dtype_out = "same";
+  std::string dtype_grad;  // empty = not given
   std::string nan = "refuse";
   bool check = false;
+  bool backward = false;
 };
 
 // What the file says about its own tensors counts where the command line says nothing.
@@ -54,24 +59,46 @@ support::ProblemLine problem_of(const Options& options, const SafetensorsFile& f
   if (!options.offset.empty()) words.push_back(word("offset", options.offset));
   const std::string scale = options.scale.empty() ? metadata_or(file, "scale", "") : options.scale;
   if (!scale.empty()) words.push_back(word("scale", scale));
+  if (options.backward) words.push_back("pass=backward");
+  if (!options.dtype_grad.empty()) words.push_back(word("dtype_grad", options.dtype_grad));
   return parse_words(words);
 }
 
 struct Result {
   Buffer o, lse;
+  Buffer d_q, d_k, d_v;  // with --backward
 };
 
-Result compute(const support::ProblemLine& problem, const AttendInput& input) {
-  Progress progress(stdout, is_terminal(stdout), "forward");
-  RingRun run(problem, false);
-  run.scatter(input.q, input.k, input.v);
-  const double seconds = run.forward(Drive::together, [&] { progress.update(-1); });
-  Result result{Buffer(problem.effective_dtype_out(), problem.batch, problem.queries, problem.heads,
-                       problem.effective_dim_v()),
-                Buffer(RINGATTN_DTYPE_F32, problem.batch, problem.heads, problem.queries, 1)};
-  run.gather(result.o.view(), result.lse.view());
+// One pass with its line. Of one rank nobody knows how far it is: it has a single block.
+void run_pass(const support::ProblemLine& problem, const char* label, RingRun& run,
+              double (RingRun::*pass)(Drive, const std::function<void()>&)) {
+  Progress progress(stdout, is_terminal(stdout), label);
+  const double seconds =
+      (run.*pass)(Drive::together, [&] { progress.update(problem.ranks > 1 ? run.part_done() : -1); });
   progress.finish(fmt::format("{} rank{}; {} of it attention", problem.ranks, problem.ranks == 1 ? "" : "s",
                               duration_text(seconds)));
+}
+
+// `gradients` is NULL without --backward.
+Result compute(const support::ProblemLine& problem, const AttendInput& input,
+               const BackwardInput* gradients) {
+  RingRun run(problem, false);
+  run.scatter(input.q, input.k, input.v);
+  if (gradients) run.scatter_gradients(gradients->d_o, gradients->d_lse ? &*gradients->d_lse : nullptr);
+  run_pass(problem, "forward", run, &RingRun::forward);
+  const std::int64_t batch = problem.batch, queries = problem.queries, heads = problem.heads;
+  Result result;
+  result.o = Buffer(problem.effective_dtype_out(), batch, queries, heads, problem.effective_dim_v());
+  result.lse = Buffer(RINGATTN_DTYPE_F32, batch, heads, queries, 1);
+  run.gather(result.o.view(), result.lse.view());
+  if (!gradients) return result;
+  run_pass(problem, "backward", run, &RingRun::backward);
+  const ringattn_dtype dtype = problem.effective_dtype_grad();
+  const std::int64_t keys = problem.keys, kv_heads = problem.effective_kv_heads();
+  result.d_q = Buffer(dtype, batch, queries, heads, problem.dim);
+  result.d_k = Buffer(dtype, batch, keys, kv_heads, problem.dim);
+  result.d_v = Buffer(dtype, batch, keys, kv_heads, problem.effective_dim_v());
+  run.gather_gradients(result.d_q.view(), result.d_k.view(), result.d_v.view());
   return result;
 }
 
@@ -82,18 +109,20 @@ double pairs_of(const std::vector<RowBlock>& blocks) {
   return pairs;
 }
 
-// Without references the whole answer is computed again in fp64, which must end in reasonable time.
+// What is computed again in fp64 as a whole must end in reasonable time: an answer without references, and
+// gradients always.
 void require_checkable(const support::ProblemLine& problem, const AttendInput& input) {
-  if (input.o_ref && input.lse_ref) return;
+  const bool references = input.o_ref && input.lse_ref;
+  if (references && !problem.backward) return;
   constexpr double most = static_cast<double>(kMostCheckedQueries) * kMostCheckedQueries;
   if (problem.batch <= 1 && std::max(problem.queries, problem.keys) <= kMostCheckedQueries) return;
   if (pairs_of(row_blocks(problem, kRowsOfBlock)) <= most) return;
+  const std::string why = references      ? "gradients are checked as a whole"
+                          : input.o_ref   ? "the file has no lse_ref"
+                          : input.lse_ref ? "the file has no o_ref"
+                                          : "the file has no o_ref and lse_ref";
   throw BadInput(fmt::format(
-      "--check: the file has no {} and the sequence is too long for an answer in fp64 (at most {} "
-      "queries and keys)",
-      input.o_ref     ? "lse_ref"
-      : input.lse_ref ? "o_ref"
-                      : "o_ref and lse_ref",
+      "--check: {} and the sequence is too long for an answer in fp64 (at most {} queries and keys)", why,
       grouped(kMostCheckedQueries)));
 }
 
@@ -106,7 +135,7 @@ bool check_result(const support::ProblemLine& problem, const AttendInput& input,
         all, static_cast<std::size_t>(kMostCheckedQueries / kRowsOfBlock),
         {furthest_query(answer.o, *input.o_ref, false), furthest_query(answer.lse, *input.lse_ref, true)});
   }
-  Progress progress(stdout, is_terminal(stdout), "check");
+  Progress progress(stdout, is_terminal(stdout), "fp64 check");
   const Verdict verdict = check_answer(problem, answer, blocks, [&](double done) { progress.update(done); });
   const char* against = input.o_ref && input.lse_ref ? "o_ref and lse_ref"
                         : input.o_ref                ? "o_ref, and lse in fp64"
@@ -117,8 +146,38 @@ bool check_result(const support::ProblemLine& problem, const AttendInput& input,
                                : fmt::format("{} of {} rows, the worst among them,", grouped(verdict.rows),
                                              grouped(problem.batch * problem.queries));
   progress.finish(fmt::format("{} against {}", rows, against));
-  fmt::print("{}\n{}\n", to_text(verdict), verdict.ok() ? "verified" : "NOT verified");
+  fmt::print("{}\n", to_text(verdict));
   return verdict.ok();
+}
+
+bool check_gradients_of(const support::ProblemLine& problem, const AttendInput& input,
+                        const BackwardInput& gradients, const Result& result) {
+  const GradientAnswer answer{input.q,           input.k,           input.v,           gradients.d_o,
+                              gradients.d_lse,   result.d_q.view(), result.d_k.view(), result.d_v.view(),
+                              gradients.d_q_ref, gradients.d_k_ref, gradients.d_v_ref};
+  std::vector<std::string> references;
+  if (gradients.d_q_ref) references.emplace_back("dq_ref");
+  if (gradients.d_k_ref) references.emplace_back("dk_ref");
+  if (gradients.d_v_ref) references.emplace_back("dv_ref");
+  Progress progress(stdout, is_terminal(stdout), "fp64 grads");
+  const GradientVerdict verdict =
+      check_gradients(problem, answer, [&](double done) { progress.update(done); });
+  progress.finish(fmt::format("all of dq, dk, dv against {}",
+                              references.empty() ? "fp64"
+                              : references.size() == 3
+                                  ? fmt::format("{}", fmt::join(references, ", "))
+                                  : fmt::format("{}, the others in fp64", fmt::join(references, ", "))));
+  fmt::print("{}\n", to_text(verdict));
+  return verdict.ok();
+}
+
+// Everything is checked, also after the first part that is wrong.
+bool check_all(const support::ProblemLine& problem, const AttendInput& input, const BackwardInput* gradients,
+               const Result& result) {
+  bool ok = check_result(problem, input, result);
+  if (gradients) ok &= check_gradients_of(problem, input, *gradients, result);
+  fmt::print("{}\n", ok ? "verified" : "NOT verified");
+  return ok;
 }
 
 StoredTensor stored(const char* name, const char* dtype, std::vector<std::int64_t> shape,
@@ -126,36 +185,57 @@ StoredTensor stored(const char* name, const char* dtype, std::vector<std::int64_
   return {name, dtype, std::move(shape), buffer.bytes()};
 }
 
+// A dtype as the file spells it: that of the input, or F32.
+std::string stored_dtype(const support::ProblemLine& problem, const AttendInput& input,
+                         ringattn_dtype dtype) {
+  std::string name = dtype == problem.dtype ? input.dtype_name : "f32";
+  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
 void write_result(OutputFile& file, const support::ProblemLine& problem, const AttendInput& input,
                   const Result& result) {
-  const bool as_input = problem.effective_dtype_out() == problem.dtype;
-  std::string dtype = as_input ? input.dtype_name : "f32";
-  for (char& c : dtype) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const std::int64_t batch = problem.batch, queries = problem.queries, heads = problem.heads;
+  const std::string dtype = stored_dtype(problem, input, problem.effective_dtype_out());
+  std::vector<StoredTensor> tensors{
+      stored("lse", "F32", {batch, heads, queries}, result.lse),
+      stored("o", dtype.c_str(), {batch, queries, heads, problem.effective_dim_v()}, result.o)};
+  if (problem.backward) {
+    const std::int64_t keys = problem.keys, kv_heads = problem.effective_kv_heads();
+    const std::string grad = stored_dtype(problem, input, problem.effective_dtype_grad());
+    tensors.push_back(stored("dq", grad.c_str(), {batch, queries, heads, problem.dim}, result.d_q));
+    tensors.push_back(stored("dk", grad.c_str(), {batch, keys, kv_heads, problem.dim}, result.d_k));
+    tensors.push_back(
+        stored("dv", grad.c_str(), {batch, keys, kv_heads, problem.effective_dim_v()}, result.d_v));
+  }
   write_safetensors(
-      file,
-      {stored("lse", "F32", {problem.batch, problem.heads, problem.queries}, result.lse),
-       stored("o", dtype.c_str(), {problem.batch, problem.queries, problem.heads, problem.effective_dim_v()},
-              result.o)},
+      file, tensors,
       {{"problem", support::to_line(problem)}, {"lse", "natural logarithm, [batch, head, seq]"}});
   file.commit();
 }
 
 int attend(const Options& options) {
   if (options.out.empty() && !options.check) throw BadInput("attend: expected --out, --check or both");
+  if (!options.dtype_grad.empty() && !options.backward) {
+    throw BadInput(fmt::format("--dtype-grad {}: expected with --backward only", options.dtype_grad));
+  }
   const SafetensorsFile file(options.in);
   if (!options.out.empty() && file.is_same_file(options.out)) {
     throw BadInput(fmt::format("--out {} is the input file", options.out));
   }
-  const AttendInput input =
-      read_attend_input(file, options.nan == "allow" ? NonFinite::allow : NonFinite::refuse);
+  const NonFinite policy = options.nan == "allow" ? NonFinite::allow : NonFinite::refuse;
+  const AttendInput input = read_attend_input(file, policy);
   const support::ProblemLine problem = problem_of(options, file, input);
+  std::optional<BackwardInput> read;
+  if (options.backward) read = read_backward_input(file, problem, policy);
+  const BackwardInput* gradients = read ? &*read : nullptr;
   if (options.check) require_checkable(problem, input);
   // Opened first: a folder that cannot be written should not cost a run.
   std::optional<OutputFile> out;
   if (!options.out.empty()) out.emplace(options.out);
   fmt::print("problem      {}\n", support::to_line(problem));
-  const Result result = compute(problem, input);
-  if (options.check && !check_result(problem, input, result)) {
+  const Result result = compute(problem, input, gradients);
+  if (options.check && !check_all(problem, input, gradients, result)) {
     if (out) fmt::print("{} was not written\n", options.out);
     return kExitWrongAnswer;
   }
@@ -169,17 +249,25 @@ int attend(const Options& options) {
 }  // namespace
 
 void add_attend(CLI::App& app, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("attend", "Attention over the tensors q, k, v of a safetensors file");
+  CLI::App* command = app.add_subcommand(
+      "attend", "Attention over the tensors q, k, v of a safetensors file, and its gradients");
   auto options = std::make_shared<Options>();
   command->add_option("input", options->in, "q, k and v as [batch, seq, head, dim] of F32, F16 or BF16")
       ->required()
       ->type_name("IN.safetensors");
   command
-      ->add_option("--out", options->out, "Write o [batch, seq, head, dim] and lse [batch, head, seq] (F32)")
+      ->add_option(
+          "--out", options->out,
+          "Write o [batch, seq, head, dim] and lse [batch, head, seq] (F32); with --backward also dq, dk, dv")
       ->type_name("OUT.safetensors");
-  command->add_flag("--check", options->check,
-                    "Compare with o_ref and lse_ref of the file, or with fp64; exit 1 beyond the tolerance");
+  command->add_flag(
+      "--check", options->check,
+      "Compare with o_ref and lse_ref (dq_ref, dk_ref, dv_ref) of the file, or with fp64; exit 1 "
+      "beyond the tolerance");
+  command->add_flag(
+      "--backward", options->backward,
+      "Then the gradients dq, dk, dv of q, k, v, from the file's do, like o, and dlse [batch, head, seq] "
+      "(F32) where it has one");
   command->add_option("--ranks", options->ranks, "Ranks of the ring [1]")->type_name("P");
   command->add_option("--threads", options->threads, "Threads that compute [0 = all cores]")->type_name("T");
   command->add_option("--partition", options->partition, "contiguous, zigzag or striped[:STRIPE] [zigzag]")
@@ -202,7 +290,10 @@ void add_attend(CLI::App& app, Action& action) {
       ->type_name("S");
   command->add_option("--dtype-out", options->dtype_out, "same or f32: dtype of o [same]")
       ->type_name("DTYPE");
-  command->add_option("--nan", options->nan, "refuse or allow: NaN and infinity in q, k, v [refuse]")
+  command->add_option("--dtype-grad", options->dtype_grad, "same or f32: dtype of dq, dk, dv [same]")
+      ->type_name("DTYPE");
+  command
+      ->add_option("--nan", options->nan, "refuse or allow: NaN and infinity in q, k, v, do, dlse [refuse]")
       ->check(CLI::IsMember({"refuse", "allow"}))
       ->type_name("POLICY");
   command->callback([&action, options] { action = [options] { return attend(*options); }; });

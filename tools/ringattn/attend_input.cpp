@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstring>
 
 #include "error.h"
@@ -27,6 +26,13 @@ const DtypeRow* row_of(std::string_view stored) {
   return nullptr;
 }
 
+const char* stored_name(ringattn_dtype code) {
+  for (const DtypeRow& row : kDtypes) {
+    if (row.code == code) return row.stored;
+  }
+  return "?";
+}
+
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
@@ -48,6 +54,20 @@ class Reader {
     return tensor;
   }
 
+  // A tensor that must have this shape and dtype, as the file spells them.
+  const StoredTensor& like(const char* name, const std::vector<std::int64_t>& shape, const char* dtype,
+                           const char* why) const {
+    const StoredTensor& tensor = file_.at(name);
+    if (tensor.dtype != dtype) {
+      refuse(fmt::format("tensor \"{}\" is {}, expected {} ({})", name, tensor.dtype, dtype, why));
+    }
+    if (tensor.shape != shape) {
+      refuse(fmt::format("tensor \"{}\" has shape {}, expected {} ({})", name, shape_text(tensor.shape),
+                         shape_text(shape), why));
+    }
+    return tensor;
+  }
+
   // Both tensors must agree on an axis.
   void same(const StoredTensor& a, const StoredTensor& b, std::size_t axis, const char* meaning) const {
     if (a.shape[axis] == b.shape[axis]) return;
@@ -64,9 +84,9 @@ class Reader {
   void finite(const char* name, const StoredTensor& stored, const ringattn_tensor& tensor) const {
     const std::int64_t index = find_non_finite(tensor);
     if (index < 0) return;
-    std::array<std::int64_t, 4> place{};
+    std::vector<std::int64_t> place(stored.shape.size());
     std::int64_t rest = index;
-    for (std::size_t axis = 4; axis-- > 0;) {
+    for (std::size_t axis = place.size(); axis-- > 0;) {
       place[axis] = rest % stored.shape[axis];
       rest /= stored.shape[axis];
     }
@@ -153,6 +173,32 @@ AttendInput read_attend_input(const SafetensorsFile& file, NonFinite policy) {
     reader.finite("k", k, input.k);
     reader.finite("v", v, input.v);
   }
+  return input;
+}
+
+BackwardInput read_backward_input(const SafetensorsFile& file, const support::ProblemLine& problem,
+                                  NonFinite policy) {
+  const Reader reader(file);
+  const std::int64_t batch = problem.batch, kv_heads = problem.effective_kv_heads();
+  const std::vector<std::int64_t> o{batch, problem.queries, problem.heads, problem.effective_dim_v()};
+  const std::vector<std::int64_t> lse{batch, problem.heads, problem.queries};
+  if (file.find("do") == nullptr) {
+    throw BadInput(fmt::format("{}: no tensor \"do\", which --backward needs: expected the gradient of o, {}",
+                               file.path(), shape_text(o)));
+  }
+  BackwardInput input;
+  const StoredTensor& d_o = reader.like("do", o, stored_name(problem.effective_dtype_out()), "like o");
+  input.d_o = Reader::view(d_o);
+  if (policy == NonFinite::refuse) reader.finite("do", d_o, input.d_o);
+  if (file.find("dlse") != nullptr) {
+    const StoredTensor& d_lse = reader.like("dlse", lse, "F32", "like lse");
+    const std::int64_t axes[4] = {lse[0], lse[1], lse[2], 1};
+    input.d_lse = dense_view(RINGATTN_DTYPE_F32, axes, d_lse.data.data());
+    if (policy == NonFinite::refuse) reader.finite("dlse", d_lse, *input.d_lse);
+  }
+  input.d_q_ref = reader.reference("dq_ref", {batch, problem.queries, problem.heads, problem.dim});
+  input.d_k_ref = reader.reference("dk_ref", {batch, problem.keys, kv_heads, problem.dim});
+  input.d_v_ref = reader.reference("dv_ref", {batch, problem.keys, kv_heads, problem.effective_dim_v()});
   return input;
 }
 

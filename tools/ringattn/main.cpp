@@ -14,6 +14,8 @@
 namespace ringattn::tool {
 namespace {
 
+constexpr const char* kCommands = "info, plan, attend, verify or demo";
+
 std::string version_text() {
   const std::uint32_t version = ringattn_version();
   return fmt::format("ringattn {}.{}.{}", version >> 16, (version >> 8) & 0xff, version & 0xff);
@@ -40,6 +42,13 @@ int run(int argc, char** argv) {
   add_verify(app, action);
   add_demo(app, action);
 
+  // CLI11 would list every word that follows as unexpected, not the one that is wrong.
+  const std::string first = argc > 1 ? argv[1] : "";
+  const auto is_first = [&](const CLI::App* command) { return command->get_name() == first; };
+  if (!first.empty() && first[0] != '-' && app.get_subcommands(is_first).empty()) {
+    return report(kExitBadInput,
+                  fmt::format("unknown command \"{}\": expected {} (see --help)", first, kCommands));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wish) {  // --help, --version: printed by CLI11
@@ -47,8 +56,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return report(kExitBadInput, error.what());
   }
-  if (!action)
-    return report(kExitBadInput, "expected a subcommand: info, plan, attend, verify or demo (see --help)");
+  if (!action) return report(kExitBadInput, fmt::format("expected a subcommand: {} (see --help)", kCommands));
   const int status = action();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw RunFailed("cannot write to standard output");

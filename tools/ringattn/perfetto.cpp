@@ -29,6 +29,8 @@ std::string thread_name(const Lane& lane) {
       return fmt::format("wait {}", lane.number);
     case RINGATTN_EVENT_AGREE:
       return fmt::format("agree {}", lane.number);
+    case RINGATTN_EVENT_MOVE:
+      return fmt::format("move {}", lane.number);
     default:
       return fmt::format("kind {}", lane.kind);
   }
@@ -46,6 +48,8 @@ std::string event_name(const ringattn_event& event) {
       return "wait";
     case RINGATTN_EVENT_AGREE:
       return "agree";
+    case RINGATTN_EVENT_MOVE:
+      return fmt::format("move {}", event.block);
     default:
       return fmt::format("kind {}", event.kind);
   }
@@ -61,10 +65,11 @@ void append_metadata(std::string& out, const char* what, int process, int thread
 
 void append_event(std::string& out, int process, int thread, const ringattn_event& event,
                   std::uint64_t begin_ns) {
-  const char* category = event.kind == RINGATTN_EVENT_TILE ? "compute"
-                         : event.kind == RINGATTN_EVENT_RECEIVE || event.kind == RINGATTN_EVENT_SEND
-                             ? "transfer"
-                             : "wait";
+  const bool transfer = event.kind == RINGATTN_EVENT_RECEIVE || event.kind == RINGATTN_EVENT_SEND;
+  const char* category = event.kind == RINGATTN_EVENT_TILE   ? "compute"
+                         : event.kind == RINGATTN_EVENT_MOVE ? "move"
+                         : transfer                          ? "transfer"
+                                                             : "wait";
   const std::uint64_t start = event.start_ns - begin_ns;
   const std::uint64_t length = event.end_ns - event.start_ns;
   next(out);

@@ -37,7 +37,7 @@ double threshold_of(const RingPlan& plan) {
   return least;
 }
 
-Json figures_of(const ringattn_plan_info& info) {
+Json figures_of(const ringattn_plan_info& info, bool backward) {
   Json figures = {{"rank", info.rank},
                   {"steps", info.steps},
                   {"local_q", info.local_q},
@@ -48,6 +48,11 @@ Json figures_of(const ringattn_plan_info& info) {
                   {"flops", info.flops},
                   {"workspace_bytes", info.workspace_bytes},
                   {"plan_bytes", info.plan_bytes}};
+  if (backward) {
+    figures["backward_bytes_sent"] = info.backward_bytes_sent;
+    figures["backward_bytes_received"] = info.backward_bytes_received;
+    figures["backward_flops"] = info.backward_flops;
+  }
   // JSON has no infinity: null = nothing is received, so nothing has to be hidden.
   figures["overlap_flops_per_byte"] =
       std::isfinite(info.overlap_flops_per_byte) ? Json(info.overlap_flops_per_byte) : Json(nullptr);
@@ -62,7 +67,9 @@ void print_json(const support::ProblemLine& problem, const RingPlan& plan, bool 
   root["balance"] = {
       {"max", first.pairs_max}, {"mean", first.pairs_mean}, {"max_over_mean", balance_of(first)}};
   root["overlap_flops_per_byte"] = std::isfinite(threshold) ? Json(threshold) : Json(nullptr);
-  for (const ringattn_plan_info& info : plan.infos) root["ranks"].push_back(figures_of(info));
+  for (const ringattn_plan_info& info : plan.infos) {
+    root["ranks"].push_back(figures_of(info, problem.backward));
+  }
   if (with_operations) root["plan"] = Json::parse(plan.description);
   fmt::print("{}\n", root.dump());
 }
@@ -78,6 +85,18 @@ void print_table(const RingPlan& plan) {
                bytes_text(static_cast<double>(info.bytes_received)), count_text(info.pairs), share,
                bytes_text(static_cast<double>(info.workspace_bytes)),
                bytes_text(static_cast<double>(info.plan_bytes)));
+  }
+}
+
+// What the gradients add. Their steps and pairs are forward's; the workspace above serves both passes.
+void print_backward(const RingPlan& plan) {
+  fmt::print("\nbackward: K and V go round once more, with dK and dV in fp32\n");
+  fmt::print("{:>5} {:>10} {:>10} {:>10} {:>12}\n", "rank", "sent", "received", "flops", "of forward's");
+  for (const ringattn_plan_info& info : plan.infos) {
+    fmt::print("{:>5} {:>10} {:>10} {:>10} {:>12.2f}\n", info.rank,
+               bytes_text(static_cast<double>(info.backward_bytes_sent)),
+               bytes_text(static_cast<double>(info.backward_bytes_received)), count_text(info.backward_flops),
+               info.flops > 0 ? info.backward_flops / info.flops : 1);
   }
 }
 
@@ -102,6 +121,7 @@ void print_text(const support::ProblemLine& problem, const RingPlan& plan) {
   if (plan.infos.size() > 1 && plan.infos.size() < static_cast<std::size_t>(problem.ranks)) {
     fmt::print("      {} of {} ranks; --rank R shows another\n", plan.infos.size(), problem.ranks);
   }
+  if (problem.backward) print_backward(plan);
   fmt::print("\nbalance  work max/mean = {:.4f} (busiest rank {} pairs, mean {}; batch and heads counted)\n",
              balance_of(first), count_text(first.pairs_max), count_text(first.pairs_mean));
   print_overlap(threshold_of(plan));
@@ -128,6 +148,9 @@ int run_plan(const Options& options) {
     throw BadInput(fmt::format("--rank {}: expected less than ranks={}", options.rank, problem.ranks));
   }
   const bool drawn = !options.picture.empty();
+  if (drawn && !options.picture.ends_with(".svg")) {
+    throw BadInput(fmt::format("--picture {}: expected the name of an .svg file", options.picture));
+  }
   if (drawn && problem.ranks > kMostPicturedRanks) {
     throw BadInput(fmt::format("--picture: ranks={} are too many to draw, at most {}", problem.ranks,
                                kMostPicturedRanks));

@@ -24,6 +24,7 @@ const char* problem_help() {
          "  partition=contiguous|striped[:STRIPE]|zigzag|explicit:LEN/LEN/...|explicit:random [contiguous]\n"
          "  query_cut=auto|like_keys|by_index [auto]  scope=capacity|call|document [capacity]\n"
          "  scale=NUMBER [1/sqrt(dim)]             accuracy=default|exact [default]\n"
+         "  pass=forward|backward [forward]        dtype_grad=same|f32 [same], with pass=backward\n"
          "  ranks [1]  threads [1], 0 = all cores   transport=NAME  layout=bshd|bhsd|sbhd|sliced  seed [0]";
 }
 

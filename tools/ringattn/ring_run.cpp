@@ -54,7 +54,10 @@ ringattn_tensor token_view(const ringattn_tensor& lse) {
   return tokens;
 }
 
-RingRun::RingRun(const support::ProblemLine& problem, bool trace) : problem_(problem), structs_(problem) {
+RingRun::RingRun(const support::ProblemLine& problem, bool trace)
+    : problem_(problem),
+      structs_(problem),
+      done_(std::make_unique<std::atomic<double>[]>(static_cast<std::size_t>(problem.ranks))) {
   const auto ranks = static_cast<std::size_t>(problem.ranks);
   auto context_desc = RINGATTN_STRUCT(ringattn_context_desc);
   context_desc.threads = problem.threads;
@@ -88,69 +91,102 @@ void RingRun::allocate(int rank) {
   shards.v = Buffer(problem_.dtype, batch, k, problem_.effective_kv_heads(), problem_.effective_dim_v());
   shards.o = Buffer(problem_.effective_dtype_out(), batch, q, problem_.heads, problem_.effective_dim_v());
   shards.lse = Buffer(RINGATTN_DTYPE_F32, batch, problem_.heads, q, 1);
+  if (problem_.backward) {
+    const ringattn_dtype dtype = problem_.effective_dtype_grad();
+    const std::int64_t kv_heads = problem_.effective_kv_heads(), dim_v = problem_.effective_dim_v();
+    shards.d_o = Buffer(problem_.effective_dtype_out(), batch, q, problem_.heads, dim_v);
+    shards.d_lse = Buffer(RINGATTN_DTYPE_F32, batch, problem_.heads, q, 1);
+    shards.d_q = Buffer(dtype, batch, q, problem_.heads, problem_.dim);
+    shards.d_k = Buffer(dtype, batch, k, kv_heads, problem_.dim);
+    shards.d_v = Buffer(dtype, batch, k, kv_heads, dim_v);
+  }
   shards_.push_back(std::move(shards));
 }
 
-void RingRun::scatter(const ringattn_tensor& q, const ringattn_tensor& k, const ringattn_tensor& v) {
-  const auto share = [&](int axis, int rank, const ringattn_tensor& global, const Buffer& local) {
-    const ringattn_tensor view = local.view();
+void RingRun::share(int axis, const ringattn_tensor& global, Buffer Shards::*local) {
+  for (int rank = 0; rank < problem_.ranks; ++rank) {
+    const ringattn_tensor view = (shards_[static_cast<std::size_t>(rank)].*local).view();
     check(ringattn_shard(plans_[static_cast<std::size_t>(rank)].get(), axis, rank, structs_.call(), &global,
                          &view));
-  };
-  for (int rank = 0; rank < problem_.ranks; ++rank) {
-    const Shards& shards = shards_[static_cast<std::size_t>(rank)];
-    share(RINGATTN_AXIS_QUERY, rank, q, shards.q);
-    share(RINGATTN_AXIS_KEY, rank, k, shards.k);
-    share(RINGATTN_AXIS_KEY, rank, v, shards.v);
   }
+}
+
+void RingRun::collect(int axis, const ringattn_tensor& global, Buffer Shards::*local) const {
+  for (int rank = 0; rank < problem_.ranks; ++rank) {
+    const ringattn_tensor view = (shards_[static_cast<std::size_t>(rank)].*local).view();
+    check(ringattn_unshard(plans_[static_cast<std::size_t>(rank)].get(), axis, rank, structs_.call(), &view,
+                           &global));
+  }
+}
+
+void RingRun::scatter(const ringattn_tensor& q, const ringattn_tensor& k, const ringattn_tensor& v) {
+  share(RINGATTN_AXIS_QUERY, q, &Shards::q);
+  share(RINGATTN_AXIS_KEY, k, &Shards::k);
+  share(RINGATTN_AXIS_KEY, v, &Shards::v);
 }
 
 void RingRun::gather(const ringattn_tensor& o, const ringattn_tensor& lse) const {
-  const ringattn_tensor lse_tokens = token_view(lse);
   // Padding belongs to no rank: its rows are O = 0, as the buffer begins, and lse = -inf.
   std::fill_n(static_cast<float*>(lse.data), lse.shape[0] * lse.shape[1] * lse.shape[2],
               -std::numeric_limits<float>::infinity());
+  collect(RINGATTN_AXIS_QUERY, o, &Shards::o);
+  const ringattn_tensor global = token_view(lse);
   for (int rank = 0; rank < problem_.ranks; ++rank) {
-    const ringattn_plan* plan = plans_[static_cast<std::size_t>(rank)].get();
-    const Shards& shards = shards_[static_cast<std::size_t>(rank)];
-    const ringattn_tensor local_o = shards.o.view();
-    const ringattn_tensor local_lse = token_view(shards.lse.view());
-    check(ringattn_unshard(plan, RINGATTN_AXIS_QUERY, rank, structs_.call(), &local_o, &o));
-    check(ringattn_unshard(plan, RINGATTN_AXIS_QUERY, rank, structs_.call(), &local_lse, &lse_tokens));
+    const auto index = static_cast<std::size_t>(rank);
+    const ringattn_tensor local = token_view(shards_[index].lse.view());
+    check(ringattn_unshard(plans_[index].get(), RINGATTN_AXIS_QUERY, rank, structs_.call(), &local, &global));
   }
 }
 
-RingRun::Arguments RingRun::arguments() const {
-  const auto ranks = static_cast<std::size_t>(problem_.ranks);
-  Arguments all;
-  all.views.reserve(5 * ranks);  // the arguments point into it
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const Shards& shards = shards_[rank];
-    const ringattn_tensor* first = all.views.data() + all.views.size();
-    for (const Buffer* buffer : {&shards.q, &shards.k, &shards.v, &shards.o, &shards.lse}) {
-      all.views.push_back(buffer->view());
-    }
-    auto one = RINGATTN_STRUCT(ringattn_forward_args);
-    one.q = first;
-    one.k = first + 1;
-    one.v = first + 2;
-    one.o = first + 3;
-    one.lse = first + 4;
-    one.call = structs_.call();
-    all.args.push_back(one);
-    all.plans.push_back(plans_[rank].get());
+void RingRun::scatter_gradients(const ringattn_tensor& d_o, const ringattn_tensor* d_lse) {
+  share(RINGATTN_AXIS_QUERY, d_o, &Shards::d_o);
+  with_d_lse_ = d_lse != nullptr;
+  if (!with_d_lse_) return;
+  const ringattn_tensor global = token_view(*d_lse);
+  for (int rank = 0; rank < problem_.ranks; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    const ringattn_tensor local = token_view(shards_[index].d_lse.view());
+    check(ringattn_shard(plans_[index].get(), RINGATTN_AXIS_QUERY, rank, structs_.call(), &global, &local));
   }
-  return all;
 }
 
-void RingRun::forward_together(const Arguments& arguments, const std::function<void()>& meanwhile) {
+void RingRun::gather_gradients(const ringattn_tensor& d_q, const ringattn_tensor& d_k,
+                               const ringattn_tensor& d_v) const {
+  collect(RINGATTN_AXIS_QUERY, d_q, &Shards::d_q);
+  collect(RINGATTN_AXIS_KEY, d_k, &Shards::d_k);
+  collect(RINGATTN_AXIS_KEY, d_v, &Shards::d_v);
+}
+
+RingRun::Views::Views(const Shards& shards)
+    : q(shards.q.view()),
+      k(shards.k.view()),
+      v(shards.v.view()),
+      o(shards.o.view()),
+      lse(shards.lse.view()),
+      d_o(shards.d_o.view()),
+      d_lse(shards.d_lse.view()),
+      d_q(shards.d_q.view()),
+      d_k(shards.d_k.view()),
+      d_v(shards.d_v.view()) {}
+
+std::vector<RingRun::Views> RingRun::views() const {
+  return std::vector<Views>(shards_.begin(), shards_.end());
+}
+
+std::vector<ringattn_plan*> RingRun::plans() const {
+  std::vector<ringattn_plan*> plans;
+  for (const Plan& plan : plans_) plans.push_back(plan.get());
+  return plans;
+}
+
+void RingRun::run_together(const StartAll& start, const std::function<void()>& meanwhile) {
   ringattn_request* raw = nullptr;
-  check(ringattn_forward_array(problem_.ranks, arguments.plans.data(), arguments.args.data(), &raw));
+  check(start(&raw));
   const Request request(raw);
   check(wait_for(raw, meanwhile), ringattn_request_message(raw));
 }
 
-void RingRun::forward_on_threads(const Arguments& arguments, const std::function<void()>& meanwhile) {
+void RingRun::run_on_threads(const StartOne& start, const std::function<void()>& meanwhile) {
   struct Outcome {
     ringattn_status status = RINGATTN_OK;
     std::string message;
@@ -165,7 +201,7 @@ void RingRun::forward_on_threads(const Arguments& arguments, const std::function
     threads.emplace_back([&, rank] {
       Outcome& outcome = outcomes[rank];
       ringattn_request* raw = nullptr;
-      outcome.status = ringattn_forward(arguments.plans[rank], &arguments.args[rank], &raw);
+      outcome.status = start(rank, &raw);
       const Request request(raw);
       if (outcome.status == RINGATTN_OK) outcome.status = wait_for(raw, {});
       if (outcome.status < 0) outcome.message = ringattn_last_error();
@@ -184,15 +220,86 @@ void RingRun::forward_on_threads(const Arguments& arguments, const std::function
   for (const Outcome& outcome : outcomes) check(outcome.status, outcome.message.c_str());
 }
 
-double RingRun::forward(Drive drive, const std::function<void()>& meanwhile) {
-  const Arguments all = arguments();
+double RingRun::execute(Drive drive, const StartAll& all, const StartOne& one,
+                        const std::function<void()>& meanwhile) {
+  for (int rank = 0; rank < problem_.ranks; ++rank) done_[static_cast<std::size_t>(rank)] = 0;
   const auto start = std::chrono::steady_clock::now();
   if (drive == Drive::together) {
-    forward_together(all, meanwhile);
+    run_together(all, meanwhile);
   } else {
-    forward_on_threads(all, meanwhile);
+    run_on_threads(one, meanwhile);
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void RingRun::hear_progress(void* user, std::int32_t rank, std::int32_t done, std::int32_t total) {
+  const auto& run = *static_cast<const RingRun*>(user);
+  run.done_[static_cast<std::size_t>(rank)] = total > 0 ? static_cast<double>(done) / total : 1;
+}
+
+double RingRun::part_done() const {
+  double sum = 0;
+  for (int rank = 0; rank < problem_.ranks; ++rank) sum += done_[static_cast<std::size_t>(rank)];
+  return sum / problem_.ranks;
+}
+
+double RingRun::forward(Drive drive, const std::function<void()>& meanwhile) {
+  const std::vector<Views> tensors = views();
+  const std::vector<ringattn_plan*> plans = this->plans();
+  std::vector<ringattn_forward_args> args;
+  for (const Views& rank : tensors) {
+    auto one = RINGATTN_STRUCT(ringattn_forward_args);
+    one.q = &rank.q;
+    one.k = &rank.k;
+    one.v = &rank.v;
+    one.o = &rank.o;
+    one.lse = &rank.lse;
+    one.call = structs_.call();
+    one.progress = hear_progress;
+    one.progress_user = this;
+    args.push_back(one);
+  }
+  return execute(
+      drive,
+      [&](ringattn_request** request) {
+        return ringattn_forward_array(problem_.ranks, plans.data(), args.data(), request);
+      },
+      [&](std::size_t rank, ringattn_request** request) {
+        return ringattn_forward(plans[rank], &args[rank], request);
+      },
+      meanwhile);
+}
+
+double RingRun::backward(Drive drive, const std::function<void()>& meanwhile) {
+  const std::vector<Views> tensors = views();
+  const std::vector<ringattn_plan*> plans = this->plans();
+  std::vector<ringattn_backward_args> args;
+  for (const Views& rank : tensors) {
+    auto one = RINGATTN_STRUCT(ringattn_backward_args);
+    one.q = &rank.q;
+    one.k = &rank.k;
+    one.v = &rank.v;
+    one.o = &rank.o;
+    one.lse = &rank.lse;
+    one.d_o = &rank.d_o;
+    one.d_lse = with_d_lse_ ? &rank.d_lse : nullptr;
+    one.d_q = &rank.d_q;
+    one.d_k = &rank.d_k;
+    one.d_v = &rank.d_v;
+    one.call = structs_.call();
+    one.progress = hear_progress;
+    one.progress_user = this;
+    args.push_back(one);
+  }
+  return execute(
+      drive,
+      [&](ringattn_request** request) {
+        return ringattn_backward_array(problem_.ranks, plans.data(), args.data(), request);
+      },
+      [&](std::size_t rank, ringattn_request** request) {
+        return ringattn_backward(plans[rank], &args[rank], request);
+      },
+      meanwhile);
 }
 
 ringattn_times RingRun::times(int rank) const {

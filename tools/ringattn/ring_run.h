@@ -1,7 +1,9 @@
-// All ranks of a ring in this process: plans, shards of the inputs, one execution, the gathered answer.
+// All ranks of a ring in this process: plans, shards of the inputs, executions, the gathered answer.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "handles.h"
@@ -32,8 +34,9 @@ class Buffer {
 ringattn_tensor dense_view(ringattn_dtype dtype, const std::int64_t (&shape)[4], const void* data);
 ringattn_tensor token_view(const ringattn_tensor& lse);
 
-// Who drives the ranks: the calling thread all of them, which is fastest in one process; or a thread for each rank, as
-// if each were a process of its own, so that the times and events of a rank are those of a real ring.
+// Who drives the ranks: the calling thread all of them, which is fastest in one process; or a thread for each
+// rank, as if each were a process of its own, so that the times and events of a rank are those of a real
+// ring.
 enum class Drive { together, thread_per_rank };
 
 class RingRun {
@@ -45,9 +48,18 @@ class RingRun {
   void scatter(const ringattn_tensor& q, const ringattn_tensor& k, const ringattn_tensor& v);
   void gather(const ringattn_tensor& o, const ringattn_tensor& lse) const;
 
-  // One forward of all ranks, as asynchronous requests. `meanwhile` (may be empty) is called about ten times a second
-  // on the calling thread. Returns the seconds that it took.
+  // With pass=backward: what flows into o and (d_lse not NULL) into lse, and the gradients back.
+  void scatter_gradients(const ringattn_tensor& d_o, const ringattn_tensor* d_lse);
+  void gather_gradients(const ringattn_tensor& d_q, const ringattn_tensor& d_k,
+                        const ringattn_tensor& d_v) const;
+
+  // One forward (backward, after a forward) of all ranks, as asynchronous requests. `meanwhile` (may be
+  // empty) is called about ten times a second on the calling thread. Returns the seconds that it took.
   double forward(Drive drive, const std::function<void()>& meanwhile);
+  double backward(Drive drive, const std::function<void()>& meanwhile);
+
+  // The part of the blocks of the execution under way that all ranks have computed with, 0..1. Any thread.
+  double part_done() const;
 
   ringattn_times times(int rank) const;
   std::vector<RankTrace> traces() const;
@@ -55,17 +67,28 @@ class RingRun {
  private:
   struct Shards {
     Buffer q, k, v, o, lse;
+    Buffer d_o, d_lse, d_q, d_k, d_v;  // with pass=backward
   };
-  // One execution's arguments, and the views that they point to.
-  struct Arguments {
-    std::vector<ringattn_tensor> views;
-    std::vector<ringattn_forward_args> args;
-    std::vector<ringattn_plan*> plans;
+  // Views of one rank's shards; argument structs point to them.
+  struct Views {
+    explicit Views(const Shards& shards);
+    ringattn_tensor q, k, v, o, lse, d_o, d_lse, d_q, d_k, d_v;
   };
+  static void hear_progress(void* user, std::int32_t rank, std::int32_t done, std::int32_t total);
+  // The two forms of one execution's call.
+  using StartAll = std::function<ringattn_status(ringattn_request**)>;
+  using StartOne = std::function<ringattn_status(std::size_t rank, ringattn_request**)>;
+
   void allocate(int rank);
-  Arguments arguments() const;
-  void forward_together(const Arguments& arguments, const std::function<void()>& meanwhile);
-  void forward_on_threads(const Arguments& arguments, const std::function<void()>& meanwhile);
+  std::vector<Views> views() const;
+  std::vector<ringattn_plan*> plans() const;
+  // Between the ranks' shards and a global tensor.
+  void share(int axis, const ringattn_tensor& global, Buffer Shards::*local);
+  void collect(int axis, const ringattn_tensor& global, Buffer Shards::*local) const;
+  double execute(Drive drive, const StartAll& all, const StartOne& one,
+                 const std::function<void()>& meanwhile);
+  void run_together(const StartAll& start, const std::function<void()>& meanwhile);
+  void run_on_threads(const StartOne& start, const std::function<void()>& meanwhile);
 
   support::ProblemLine problem_;
   support::ProblemPlan structs_;
@@ -73,6 +96,8 @@ class RingRun {
   std::vector<Comm> comms_;
   std::vector<Plan> plans_;
   std::vector<Shards> shards_;
+  std::unique_ptr<std::atomic<double>[]> done_;  // [rank]
+  bool with_d_lse_ = false;
 };
 
 }  // namespace ringattn::tool

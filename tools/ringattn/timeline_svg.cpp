@@ -230,6 +230,12 @@ void Picture::segment(Svg& svg, const Segment& segment, double y, double height)
       label(fmt::format("block {} to rank {}", event.block, event.peer), "#4c2889", 9.5);
       break;
     }
+    case RINGATTN_EVENT_MOVE: {
+      const std::string tip =
+          fmt::format("moves memory of block {}, {} bytes, {}", event.block, event.bytes, when);
+      svg.rect(left, y + 1.5, width, height - 3, {.fill = colour, .tooltip = tip});
+      break;
+    }
     case RINGATTN_EVENT_AGREE:
       svg.rect(left, y, width, height, {.fill = kAgree, .tooltip = "ranks agree on the call, " + when});
       break;
@@ -250,6 +256,9 @@ void Picture::lane(Svg& svg, const Lane& lane, double y) const {
       break;
     case RINGATTN_EVENT_SEND:
       name = lane.number == 0 ? "send" : "";
+      break;
+    case RINGATTN_EVENT_MOVE:
+      name = lane.number == 0 ? "move" : "";
       break;
     default:
       name = lane.number == 0 ? "wait" : "";
