@@ -53,7 +53,7 @@ class Runner {
       : problem_(problem),
         shape_{problem.dim,   problem.dim,   problem.group,
                problem.dtype, problem.dtype, 1 / std::sqrt(static_cast<double>(problem.dim)),
-               false},
+               false,         problem.dtype},
         q_(random_tensor(problem.rows * problem.group, 1)),
         k_(random_tensor(problem.keys * problem.heads, 2)),
         v_(random_tensor(problem.keys * problem.heads, 3)),
