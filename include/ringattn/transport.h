@@ -30,7 +30,10 @@ enum {
   /* A receive ends with a pointer to the sender's own memory instead of a copy; the sender's transfer ends
    * when the receiver has released it. Until then the sender does not change that memory. Only between
    * ranks of one address space. */
-  RINGATTN_TRANSPORT_LENDS = 1
+  RINGATTN_TRANSPORT_LENDS = 1,
+  /* Connects ranks of different processes: has `address` and `connect`. Without it all ranks of a ring are of
+   * one process, and a link is ready once it is open. */
+  RINGATTN_TRANSPORT_PROCESSES = 2
 };
 
 /* What the library offers to a link; outlives it. */
@@ -48,7 +51,18 @@ typedef struct ringattn_link_desc_v1 {
   int32_t open_timeout_ms; /* -1 = no limit */
   uint64_t group[2]; /* links of one ring carry the same value; no other ring of this process ever does */
   const ringattn_host_v1* host;
+  /* known to the ranks of this ring alone, for a transport that authenticates its connections; NULL = none */
+  const void* secret;
+  uint64_t secret_bytes;
 } ringattn_link_desc_v1;
+
+/* How a link of another process is reached: bytes that only its transport understands. */
+typedef struct ringattn_address_v1 {
+  uint32_t struct_size;
+  int32_t rank;
+  const void* data;
+  uint64_t bytes;
+} ringattn_address_v1;
 
 enum { RINGATTN_TRANSFER_SEND = 1, RINGATTN_TRANSFER_RECEIVE = 2 };
 
@@ -135,6 +149,14 @@ typedef struct ringattn_transport_v1 {
   /* Status of the link (OK, or why it ended) with its one-line reason, written to `reason` up to capacity,
    * always ended with 0. */
   ringattn_status (*state)(void* link, char* reason, uint64_t capacity);
+
+  /* With PROCESSES, else NULL. After open: writes how this link is reached, at most `capacity` (4096) bytes. */
+  ringattn_status (*address)(void* link, void* out, uint64_t capacity, uint64_t* bytes);
+
+  /* With PROCESSES, else NULL. Once, before anything is posted: the addresses of all ranks, by rank, the own one too.
+   * Returns when every peer can be reached, at most open_timeout_ms later. *error as in open. */
+  ringattn_status (*connect)(void* link, const ringattn_address_v1* addresses, int32_t count,
+                             const char** error);
 } ringattn_transport_v1;
 
 /* Adds a transport that lives in the application; the table must stay valid for the life of the process. A

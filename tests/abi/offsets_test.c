@@ -173,13 +173,21 @@ AT(ringattn_host_v1, reserved, 4);
 AT(ringattn_host_v1, self, 8);
 AT(ringattn_host_v1, log, 16);
 
-SIZE(ringattn_link_desc_v1, 40);
+SIZE(ringattn_link_desc_v1, 56);
 AT(ringattn_link_desc_v1, struct_size, 0);
 AT(ringattn_link_desc_v1, rank, 4);
 AT(ringattn_link_desc_v1, world_size, 8);
 AT(ringattn_link_desc_v1, open_timeout_ms, 12);
 AT(ringattn_link_desc_v1, group, 16);
 AT(ringattn_link_desc_v1, host, 32);
+AT(ringattn_link_desc_v1, secret, 40);
+AT(ringattn_link_desc_v1, secret_bytes, 48);
+
+SIZE(ringattn_address_v1, 24);
+AT(ringattn_address_v1, struct_size, 0);
+AT(ringattn_address_v1, rank, 4);
+AT(ringattn_address_v1, data, 8);
+AT(ringattn_address_v1, bytes, 16);
 
 SIZE(ringattn_transfer_v1, 48);
 AT(ringattn_transfer_v1, struct_size, 0);
@@ -209,7 +217,7 @@ AT(ringattn_beat_v1, entered, 16);
 AT(ringattn_beat_v1, canceled, 24);
 AT(ringattn_beat_v1, canceled_before, 32);
 
-SIZE(ringattn_transport_v1, 128);
+SIZE(ringattn_transport_v1, 144);
 AT(ringattn_transport_v1, struct_size, 0);
 AT(ringattn_transport_v1, abi, 4);
 AT(ringattn_transport_v1, name, 8);
@@ -227,3 +235,5 @@ AT(ringattn_transport_v1, tell, 96);
 AT(ringattn_transport_v1, ask, 104);
 AT(ringattn_transport_v1, abort, 112);
 AT(ringattn_transport_v1, state, 120);
+AT(ringattn_transport_v1, address, 128);
+AT(ringattn_transport_v1, connect, 136);

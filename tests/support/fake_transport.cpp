@@ -455,6 +455,8 @@ constexpr ringattn_transport_v1 kTable = {
     .ask = ask,
     .abort = abort,
     .state = state,
+    .address = nullptr,
+    .connect = nullptr,
 };
 
 }  // namespace
