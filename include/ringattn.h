@@ -322,7 +322,7 @@ typedef struct ringattn_plan_desc {
   int32_t accuracy;         /* RINGATTN_ACCURACY_... */
   int64_t window_left;      /* read only with RINGATTN_MASK_WINDOW_LEFT, 0..2^48 */
   int64_t window_right;     /* read only with RINGATTN_MASK_WINDOW_RIGHT, 0..2^48 */
-  double scale;             /* 0 = 1 / sqrt(head_dim_qk); negative and non-finite are refused */
+  double scale;             /* 0 = 1 / sqrt(head_dim_qk); else up to 2^127 */
   int32_t partition;        /* RINGATTN_PARTITION_... */
   int32_t query_cut;        /* RINGATTN_QUERY_CUT_... */
   int32_t scope;            /* RINGATTN_SCOPE_...; EXPLICIT needs CAPACITY */
@@ -374,8 +374,8 @@ RINGATTN_API ringattn_status ringattn_plan_create(ringattn_comm* comm, const rin
 RINGATTN_API ringattn_status ringattn_plan_create_array(int32_t count, ringattn_comm* const* comms,
                                                         const ringattn_plan_desc* descs, ringattn_plan** out);
 
-/* Destroys a plan. NULL is legal. Its request must have been destroyed before, else nothing is done and the
- * log says so. Not collective. */
+/* Destroys a plan. NULL is legal. While it is being executed, or a request of it exists, nothing is done and
+ * the log says so. Not collective. */
 RINGATTN_API void ringattn_plan_destroy(ringattn_plan* plan);
 
 /* ---- 8. The values of one call ------------------------------------------------------------------- */

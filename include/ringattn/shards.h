@@ -20,8 +20,8 @@ RINGATTN_API ringattn_status ringattn_plan_local_length(const ringattn_plan* pla
 
 /* Where each local token of a rank is. index[i]: in the row of its axis (0..total-1), for labels and
  * gathering. position[i]: in its own sequence, the query offset included, for RoPE. Either may be NULL;
- * each has room for `capacity` values; a capacity below the local length is INVALID_ARGUMENT and writes
- * nothing. *count = local length. Any thread. */
+ * each has room for `capacity` values; a capacity below the local length is INVALID_ARGUMENT, and neither is
+ * written. *count = local length. Any thread. */
 RINGATTN_API ringattn_status ringattn_plan_positions(const ringattn_plan* plan, int32_t axis, int32_t rank,
                                                      int64_t batch_row, const ringattn_call* call,
                                                      int64_t* index, int64_t* position, uint64_t capacity,

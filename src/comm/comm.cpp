@@ -105,13 +105,13 @@ bool Comm::canceled_here(std::uint64_t sequence) {
   return has_canceled(beat_, sequence);
 }
 
-bool Comm::newly_canceled(std::uint64_t sequence, std::int32_t* rank) {
+bool Comm::newly_canceled(std::uint64_t sequence, std::int32_t* rank, bool at_once) {
   if (canceled_here(sequence)) {
     *rank = rank_;
     return true;
   }
   const std::uint64_t now = now_ns();
-  if (now - asked_ns_ < 1'000'000) return false;
+  if (!at_once && now - asked_ns_ < 1'000'000) return false;
   asked_ns_ = now;
   for (std::int32_t r = 0; r < world_; ++r) {
     if (!has_canceled(ask(r), sequence)) continue;

@@ -55,8 +55,8 @@ class Comm {
   void cancel(std::uint64_t sequence);         // any thread
   bool canceled_here(std::uint64_t sequence);  // by this rank itself
   // Has any rank canceled this call? Peers are asked at most once a millisecond, as that takes a look at
-  // each of them.
-  bool newly_canceled(std::uint64_t sequence, std::int32_t* rank);
+  // each of them; at once before a rest, from which a cancel that came before it does not wake.
+  bool newly_canceled(std::uint64_t sequence, std::int32_t* rank, bool at_once = false);
 
   // Posts one transfer; `transfer` gets the answer from a later poll. A dead link answers in `transfer` at
   // once.

@@ -33,6 +33,32 @@ bool complete(const ringattn_transport_v1& t) {
          t.abort != nullptr && t.state != nullptr;
 }
 
+// The rule for every struct (ringattn.h section 3).
+Status check_size(const ringattn_transport_v1& table) {
+  constexpr std::uint32_t own = sizeof(ringattn_transport_v1), most = 4096;
+  if (table.struct_size < own || table.struct_size > most) {
+    return {RINGATTN_ERR_STRUCT_SIZE, "transport.struct_size: " + std::to_string(table.struct_size) +
+                                          ", expected sizeof = " + std::to_string(own) + " (at most " +
+                                          std::to_string(most) + ")"};
+  }
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(&table);
+  if (std::any_of(bytes + own, bytes + table.struct_size, [](unsigned char byte) { return byte != 0; })) {
+    return {RINGATTN_ERR_STRUCT_SIZE,
+            "transport: a byte of a newer header is not zero, expected only what this version knows"};
+  }
+  return {};
+}
+
+Status check_name(const std::string& name) {
+  const bool legal = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+  if (legal) return {};
+  std::string shown = name.substr(0, 64);
+  for (char& c : shown) c = c < ' ' || c > '~' ? '?' : c;
+  return invalid("transport.name: \"" + shown + "\", expected one or more of a-z, 0-9 and _");
+}
+
 }  // namespace
 
 std::vector<TransportState> transports() {
@@ -75,17 +101,17 @@ Status choose_transport(const std::string& wished, const ringattn_transport_v1**
 
 Status register_transport(const ringattn_transport_v1* table) {
   if (table == nullptr) return invalid("transport: NULL, expected a table");
-  if (table->struct_size < sizeof(ringattn_transport_v1)) {
-    return {RINGATTN_ERR_STRUCT_SIZE, "transport.struct_size: " + std::to_string(table->struct_size) +
-                                          ", expected at least " +
-                                          std::to_string(sizeof(ringattn_transport_v1))};
-  }
+  RINGATTN_TRY(check_size(*table));
   if (table->abi != RINGATTN_TRANSPORT_ABI) {
     return invalid("transport.abi: " + std::to_string(table->abi) + ", expected " +
                    std::to_string(RINGATTN_TRANSPORT_ABI));
   }
   if (!complete(*table))
     return invalid("transport: a function or the name is NULL, expected all of the table to be set");
+  RINGATTN_TRY(check_name(table->name));
+  if ((table->caps & ~std::uint64_t{RINGATTN_TRANSPORT_LENDS}) != 0) {
+    return invalid("transport.caps: " + std::to_string(table->caps) + ", expected 0 or TRANSPORT_LENDS (1)");
+  }
   const std::lock_guard lock(registry().mutex);
   for (const ringattn_transport_v1* known : registry().tables) {
     if (std::string(known->name) == table->name) {

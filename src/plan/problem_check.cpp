@@ -55,7 +55,7 @@ Status check_sizes(const ringattn_plan_desc& d, Problem& p) {
   // token: products of the other sizes are taken alone.
   const std::int64_t seq = std::max(p.seq_q, p.seq_k), widest = std::max(p.head_dim_qk, p.head_dim_v);
   const auto at_least_1 = [](std::int64_t value) { return std::max<std::int64_t>(1, value); };
-  const __int128 most = (static_cast<__int128>(1) << 62) / (8 * widest);
+  const __int128 most = (static_cast<__int128>(1) << 62) / (static_cast<__int128>(8) * widest);
   const __int128 rows = static_cast<__int128>(at_least_1(p.batch)) * at_least_1(seq);
   if (rows > most || rows * p.heads > most) {
     return invalid("batch x seq x heads x head_dim: " + shown(p.batch) + " x " + shown(seq) + " x " +

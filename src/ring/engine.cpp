@@ -138,6 +138,7 @@ void Engine::rest(Request* adopted, std::uint64_t most_ns) {
     for (Execution* part = request->parts(); part != nullptr; part = part->next_part) {
       if (part->ended()) continue;
       part->idle();
+      if (part->ended()) return;  // it had been canceled: nobody rests now
       several = waiting != nullptr;
       if (waiting == nullptr) waiting = part;
     }

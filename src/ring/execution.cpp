@@ -11,9 +11,12 @@ namespace {
 
 constexpr std::size_t kMostEvents = std::size_t{1} << 20;
 
+// Room for what one execution does where every shard has one segment; the rest is counted as dropped.
 std::size_t events_for(const plan::Plan& plan, std::size_t operations) {
-  const __int128 tiles = static_cast<__int128>(plan.most_tiles) * (plan.world + 1);
-  const __int128 wanted = tiles + 4 * static_cast<__int128>(operations) + 64;
+  const __int128 tiles = static_cast<__int128>(plan.most_tiles) * plan.most_positions;
+  const __int128 megabytes = schedule::gradient_bytes(plan.problem, plan.most_capacity_k) >> 20;
+  const __int128 moves = (megabytes + 2) * (2 * plan.world + 2);
+  const __int128 wanted = tiles + moves + 4 * static_cast<__int128>(operations) + 64;
   return wanted < static_cast<__int128>(kMostEvents) ? static_cast<std::size_t>(wanted) : kMostEvents;
 }
 
@@ -210,17 +213,20 @@ void Execution::poll() {
   if (!ended() && computing) comm_.tell(-1, false);
 }
 
-void Execution::check_alive() {
+void Execution::check_alive(bool at_once) {
   if (phase_.load(std::memory_order_relaxed) == Phase::stopping) return;
   if (comm_.dead()) {
-    stop(comm_.end_dead());
+    Status dead = comm_.end_dead();
+    stop(refusal_.ok() ? std::move(dead) : refusal_);  // who refuses says why, whoever hears of it
     return;
   }
   std::int32_t rank = 0;
-  if (!comm_.newly_canceled(sequence_, &rank)) return;
+  if (!comm_.newly_canceled(sequence_, &rank, at_once)) return;
   // What has been computed whole stays whole: only memory that others still read is waited for.
   if (phase_.load(std::memory_order_relaxed) == Phase::running && refusal_.ok() && whole()) {
     why_ = Status();
+  } else if (!refusal_.ok()) {
+    why_ = refusal_;
   } else {
     why_ = {RINGATTN_ERR_CANCELED, "canceled by rank " + std::to_string(rank)};
   }
@@ -282,8 +288,11 @@ void Execution::account_idle(bool idle_now) {
 }
 
 void Execution::idle() {
+  if (ended() || !under_way()) return;
+  check_alive(true);
   const Phase phase = phase_.load(std::memory_order_relaxed);
-  if (phase == Phase::idle || phase == Phase::ended) return;
+  if (phase == Phase::stopping) end_if_quiet();
+  if (ended()) return;
   const std::int32_t peer = waits_for();
   if (peer >= 0 && phase != Phase::stopping && abandoned_by(peer)) return;
   comm_.tell(peer, true);

@@ -116,7 +116,7 @@ class Execution {
   };
 
   // execution.cpp: phases
-  void check_alive();
+  void check_alive(bool at_once = false);
   bool abandoned_by(std::int32_t peer);
   void step_agreement();
   void begin_running();

@@ -133,7 +133,11 @@ TEST(RingTransports, BadTablesAreRefused) {
       {"struct_size 0", [](auto& t) { t.struct_size = 0; }, RINGATTN_ERR_STRUCT_SIZE},
       {"a byte short", [](auto& t) { --t.struct_size; }, RINGATTN_ERR_STRUCT_SIZE},
       {"abi", [](auto& t) { t.abi = 2; }, RINGATTN_ERR_INVALID_ARGUMENT},
+      {"garbage for a size", [](auto& t) { t.struct_size = 0xffffffff; }, RINGATTN_ERR_STRUCT_SIZE},
       {"name", [](auto& t) { t.name = nullptr; }, RINGATTN_ERR_INVALID_ARGUMENT},
+      {"empty name", [](auto& t) { t.name = ""; }, RINGATTN_ERR_INVALID_ARGUMENT},
+      {"name of other letters", [](auto& t) { t.name = "Bad Name\n"; }, RINGATTN_ERR_INVALID_ARGUMENT},
+      {"unknown caps", [](auto& t) { t.caps = 1u << 31; }, RINGATTN_ERR_INVALID_ARGUMENT},
       {"score", [](auto& t) { t.score = nullptr; }, RINGATTN_ERR_INVALID_ARGUMENT},
       {"open", [](auto& t) { t.open = nullptr; }, RINGATTN_ERR_INVALID_ARGUMENT},
       {"close", [](auto& t) { t.close = nullptr; }, RINGATTN_ERR_INVALID_ARGUMENT},
@@ -154,8 +158,18 @@ TEST(RingTransports, BadTablesAreRefused) {
     table.name = "bent";
     test.bend(table);
     EXPECT_EQ(ringattn_transport_register(&table), test.expected) << test.what;
-    EXPECT_STRNE(ringattn_last_error(), "") << test.what;
+    const std::string message = ringattn_last_error();
+    EXPECT_NE(message.find("expected"), std::string::npos) << test.what << ": " << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << test.what;
   }
+  struct {
+    ringattn_transport_v1 table = *test::fake_copy();
+    std::uint64_t newer = 1;
+  } newer;
+  newer.table.struct_size = sizeof newer;
+  newer.table.name = "newer";
+  EXPECT_EQ(ringattn_transport_register(&newer.table), RINGATTN_ERR_STRUCT_SIZE)
+      << "an option of a newer header";
   EXPECT_EQ(ringattn_transport_register(nullptr), RINGATTN_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(transports().size(), before);
 }

@@ -1,4 +1,4 @@
-// Plans that run forward and backward on every rank of comms that somebody else owns, with the shards of random
+// Plans that run forward and backward on every rank of comms that somebody else owns, with the shards of all
 // inputs: what a training step needs.
 #pragma once
 

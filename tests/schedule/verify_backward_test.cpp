@@ -17,7 +17,7 @@ struct Setting {
   bool lends;
 };
 
-class VerifyBackward : public testing::TestWithParam<Setting> {
+class VerifyGradients : public testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
     problem_.seq_q = problem_.seq_k = 60;
@@ -81,21 +81,21 @@ void drop(Schedule& schedule, std::size_t dropped) {
   }
 }
 
-TEST_P(VerifyBackward, DroppedOperations) {
+TEST_P(VerifyGradients, DroppedOperations) {
   expect_seen("dropped", [](Schedule& schedule, std::size_t i) {
     drop(schedule, i);
     return true;
   });
 }
 
-TEST_P(VerifyBackward, RepeatedOperations) {
+TEST_P(VerifyGradients, RepeatedOperations) {
   expect_seen("repeated", [](Schedule& schedule, std::size_t i) {
     schedule.operations.push_back(schedule.operations[i]);
     return true;
   });
 }
 
-TEST_P(VerifyBackward, WrongTargets) {
+TEST_P(VerifyGradients, WrongTargets) {
   for (const std::int32_t target : {-1, 0, 1, 2, 3}) {
     expect_seen("another target", [&](Schedule& schedule, std::size_t i) {
       Operation& op = schedule.operations[i];
@@ -108,7 +108,7 @@ TEST_P(VerifyBackward, WrongTargets) {
   }
 }
 
-TEST_P(VerifyBackward, WrongPeersBlocksBytesAndBuffers) {
+TEST_P(VerifyGradients, WrongPeersBlocksBytesAndBuffers) {
   expect_seen("another peer", [](Schedule& schedule, std::size_t i) {
     Operation& op = schedule.operations[i];
     if (op.peer < 0) return false;
@@ -143,7 +143,7 @@ TEST_P(VerifyBackward, WrongPeersBlocksBytesAndBuffers) {
 }
 
 // A wait whose end is implied by other waits may go; every other one must not.
-TEST_P(VerifyBackward, MissingWaits) {
+TEST_P(VerifyGradients, MissingWaits) {
   for (Schedule& schedule : schedules_) {
     const Schedule whole = schedule;
     for (std::size_t i = 0; i < whole.operations.size(); ++i) {
@@ -162,12 +162,12 @@ TEST_P(VerifyBackward, MissingWaits) {
   }
 }
 
-TEST_P(VerifyBackward, MixedPasses) {
+TEST_P(VerifyGradients, MixedPasses) {
   generate_ring(problem_, layout_, 2, GetParam().lends, false, schedules_[2]);
   EXPECT_NE(message().find("its schedule is for rank 2 of 6"), std::string::npos) << message();
 }
 
-INSTANTIATE_TEST_SUITE_P(, VerifyBackward,
+INSTANTIATE_TEST_SUITE_P(, VerifyGradients,
                          testing::Values(Setting{PartitionKind::contiguous, {}, true},
                                          Setting{PartitionKind::contiguous, {}, false},
                                          Setting{PartitionKind::contiguous, {kUnbounded, 0}, false},
