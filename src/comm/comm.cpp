@@ -1,6 +1,7 @@
 #include "comm/comm.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "base/clock.h"
 #include "comm/transports.h"
@@ -33,35 +34,58 @@ Status Comm::create_local(const Log& log, std::int32_t world, const std::string&
   std::vector<std::unique_ptr<Comm>> comms;
   for (std::int32_t rank = 0; rank < world; ++rank) {
     std::unique_ptr<Comm> comm(new Comm());
-    comm->table_ = table;
-    comm->log_ = log;
-    comm->rank_ = rank;
-    comm->world_ = world;
+    RINGATTN_TRY(comm->open_link(log, table, rank, world, options, {{ring, 0x72696e6761ULL}, ""}));
     comm->ring_id_ = ring;
-    comm->options_ = options;
-    comm->beat_.struct_size = sizeof(ringattn_beat_v1);
-    comm->beat_.waits_for = -1;
-    comm->host_ = {sizeof(ringattn_host_v1), 0, &comm->log_, host_log};
-    ringattn_link_desc_v1 desc{};
-    desc.struct_size = sizeof desc;
-    desc.rank = rank;
-    desc.world_size = world;
-    desc.open_timeout_ms =
-        static_cast<std::int32_t>(std::min<std::int64_t>(options.arrival_timeout_ms, 0x7fffffff));
-    desc.group[0] = ring;
-    desc.group[1] = 0x72696e6761ULL;
-    desc.host = &comm->host_;
-    const char* error = nullptr;
-    const ringattn_status status = table->open(&desc, &comm->link_, &error);
-    if (status != RINGATTN_OK) {
-      comm->link_ = nullptr;
-      return {status, std::string("transport ") + table->name + ": " +
-                          (error == nullptr ? "cannot open a link" : error)};
-    }
     comms.push_back(std::move(comm));
   }
+  RINGATTN_TRY(connect_all(comms));
   out = std::move(comms);
   return {};
+}
+
+// Links that have to find each other do so at the same time.
+Status Comm::connect_all(std::vector<std::unique_ptr<Comm>>& comms) {
+  if (comms[0]->table_->connect == nullptr) return {};
+  std::vector<std::string> addresses(comms.size());
+  for (std::size_t r = 0; r < comms.size(); ++r) RINGATTN_TRY(comms[r]->tell_address(addresses[r]));
+  std::vector<Status> statuses(comms.size());
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < comms.size(); ++r) {
+    threads.emplace_back([&, r] { statuses[r] = comms[r]->connect_link(addresses); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& status : statuses) RINGATTN_TRY(status);
+  return {};
+}
+
+Status Comm::open_link(const Log& log, const ringattn_transport_v1* table, std::int32_t rank,
+                       std::int32_t world, const CommOptions& options, const LinkGroup& group) {
+  table_ = table;
+  log_ = log;
+  rank_ = rank;
+  world_ = world;
+  ring_id_ = next_ring.fetch_add(1);  // no other rank of the ring is known to be in this process
+  options_ = options;
+  beat_.struct_size = sizeof(ringattn_beat_v1);
+  beat_.waits_for = -1;
+  host_ = {sizeof(ringattn_host_v1), 0, &log_, host_log};
+  ringattn_link_desc_v1 desc{};
+  desc.struct_size = sizeof desc;
+  desc.rank = rank;
+  desc.world_size = world;
+  desc.open_timeout_ms =
+      static_cast<std::int32_t>(std::min<std::int64_t>(options.arrival_timeout_ms, 0x7fffffff));
+  desc.group[0] = group.id[0];
+  desc.group[1] = group.id[1];
+  desc.host = &host_;
+  desc.secret = group.secret.empty() ? nullptr : group.secret.data();
+  desc.secret_bytes = group.secret.size();
+  const char* error = nullptr;
+  const ringattn_status status = table->open(&desc, &link_, &error);
+  if (status == RINGATTN_OK) return {};
+  link_ = nullptr;
+  return {status,
+          std::string("transport ") + table->name + ": " + (error == nullptr ? "cannot open a link" : error)};
 }
 
 Comm::~Comm() {

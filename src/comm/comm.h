@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,10 +33,22 @@ struct Transfer {
   std::uint64_t loan = 0;
 };
 
+struct JoinRequest;
+using Gather = std::function<Status(const std::string& own, std::vector<std::string>& all)>;
+
+// What tells the links of one ring from all others.
+struct LinkGroup {
+  std::uint64_t id[2];
+  std::string secret;  // "" = none
+};
+
 class Comm {
  public:
   static Status create_local(const Log& log, std::int32_t world, const std::string& transport,
                              const CommOptions& options, std::vector<std::unique_ptr<Comm>>& out);
+  // One rank of a ring of processes; collective over `gather` (join.h).
+  static Status join(const Log& log, const JoinRequest& request, const Gather& gather,
+                     std::unique_ptr<Comm>& out);
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -97,7 +110,14 @@ class Comm {
   std::atomic<bool> busy{false};  // a collective call is under way
 
  private:
+  static constexpr std::size_t kMostAddressBytes = 4096;
+
   Comm() = default;
+  Status open_link(const Log& log, const ringattn_transport_v1* table, std::int32_t rank, std::int32_t world,
+                   const CommOptions& options, const LinkGroup& group);
+  Status tell_address(std::string& out);
+  Status connect_link(const std::vector<std::string>& addresses);
+  static Status connect_all(std::vector<std::unique_ptr<Comm>>& comms);
   ringattn_beat_v1 ask(std::int32_t rank) const;
   std::int32_t finally_waits_for(std::int32_t first, std::uint64_t* counter, bool* arrived) const;
 

@@ -6,13 +6,15 @@
 #include "base/env.h"
 
 extern "C" const ringattn_transport_v1* ringattn_transport_local_v1(void);
+extern "C" const ringattn_transport_v1* ringattn_transport_tcp_v1(void);
 
 namespace ringattn::comm {
 namespace {
 
 struct Registry {
   std::mutex mutex;
-  std::vector<const ringattn_transport_v1*> tables{ringattn_transport_local_v1()};
+  std::vector<const ringattn_transport_v1*> tables{ringattn_transport_local_v1(),
+                                                   ringattn_transport_tcp_v1()};
 };
 Registry& registry() {
   static Registry* instance = new Registry();  // never destroyed: links may outlive static destructors
@@ -109,9 +111,14 @@ Status register_transport(const ringattn_transport_v1* table) {
   if (!complete(*table))
     return invalid("transport: a function or the name is NULL, expected all of the table to be set");
   RINGATTN_TRY(check_name(table->name));
-  if ((table->caps & ~std::uint64_t{RINGATTN_TRANSPORT_LENDS}) != 0) {
-    return invalid("transport.caps: " + std::to_string(table->caps) + ", expected 0 or TRANSPORT_LENDS (1)");
+  constexpr std::uint64_t known = RINGATTN_TRANSPORT_LENDS | RINGATTN_TRANSPORT_PROCESSES;
+  if ((table->caps & ~known) != 0 || table->caps == known) {
+    return invalid("transport.caps: " + std::to_string(table->caps) +
+                   ", expected 0, TRANSPORT_LENDS (1) or TRANSPORT_PROCESSES (2)");
   }
+  const bool connects = (table->caps & RINGATTN_TRANSPORT_PROCESSES) != 0;
+  if (connects != (table->address != nullptr) || connects != (table->connect != nullptr))
+    return invalid("transport: address and connect, expected both with TRANSPORT_PROCESSES, else NULL");
   const std::lock_guard lock(registry().mutex);
   for (const ringattn_transport_v1* known : registry().tables) {
     if (std::string(known->name) == table->name) {
