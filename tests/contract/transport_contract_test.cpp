@@ -23,10 +23,14 @@ TEST_P(TransportContract, TableIsComplete) {
   const std::string name = table.name;
   EXPECT_FALSE(name.empty());
   for (const char c : name) EXPECT_TRUE(std::islower(c) || std::isdigit(c) || c == '_') << name;
-  EXPECT_EQ(table.caps & ~std::uint64_t{RINGATTN_TRANSPORT_LENDS}, 0u);
+  constexpr std::uint64_t kKnown = RINGATTN_TRANSPORT_LENDS | RINGATTN_TRANSPORT_PROCESSES;
+  EXPECT_EQ(table.caps & ~kKnown, 0u);
   EXPECT_TRUE(table.score && table.open && table.close && table.post && table.test && table.release);
   EXPECT_TRUE(table.withdraw && table.wait && table.wake && table.tell && table.ask && table.abort);
   EXPECT_TRUE(table.state);
+  const bool connects = (table.caps & RINGATTN_TRANSPORT_PROCESSES) != 0;
+  EXPECT_EQ(table.address != nullptr, connects);
+  EXPECT_EQ(table.connect != nullptr, connects);
 }
 
 TEST_P(TransportContract, ScoreIsPure) {
@@ -62,9 +66,9 @@ TEST_P(TransportContract, OpenRefusesWhatCannotBe) {
     ringattn_link_desc_v1 desc = TransportRing::describe(rank, world_size, group);
     desc.open_timeout_ms = 200;
     void* link = &desc;
-    const char* error = nullptr;
-    const ringattn_status status = GetParam().table->open(&desc, &link, &error);
-    return status != RINGATTN_OK && link == nullptr && error != nullptr && *error != '\0';
+    std::string error;
+    const ringattn_status status = ring.enter(desc, &link, error);
+    return status != RINGATTN_OK && link == nullptr && !error.empty();
   };
   EXPECT_TRUE(refused(1, 2)) << "a rank that is there already";
   EXPECT_TRUE(refused(1, 3)) << "another world size";

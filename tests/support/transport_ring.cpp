@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "transports/local/local.h"
+#include "transports/tcp/tcp.h"
 
 namespace ringattn::test {
 
@@ -20,6 +21,7 @@ std::vector<TransportSubject> transport_subjects() {
   const FakeScript plain;
   const FakeScript slow{.seed = 7, .max_delay_us = 300, .reorder = true};
   return {{"local", ringattn_transport_local_v1(), plain},
+          {"tcp", ringattn_transport_tcp_v1(), plain},
           {"fake_lend", fake_lend(), plain},
           {"fake_copy", fake_copy(), plain},
           {"fake_lend_slow", fake_lend(), slow},
@@ -148,20 +150,68 @@ ringattn_link_desc_v1 TransportRing::describe(std::int32_t rank, std::int32_t wo
 TransportRing::TransportRing(const TransportSubject& subject, std::int32_t world_size)
     : TransportRing(subject, world_size, new_group()) {}
 
+namespace {
+
+[[noreturn]] void no_ring(const char* what, std::int32_t rank, const char* name, const std::string& error) {
+  std::fprintf(stderr, "cannot %s rank %d over %s: %s\n", what, rank, name, error.c_str());
+  std::abort();  // no test makes sense without its ring
+}
+
+bool connects(const ringattn_transport_v1& table) { return (table.caps & RINGATTN_TRANSPORT_PROCESSES) != 0; }
+
+}  // namespace
+
 TransportRing::TransportRing(const TransportSubject& subject, std::int32_t world_size, std::uint64_t group)
-    : links_(static_cast<std::size_t>(world_size)) {
+    : table_(subject.table), links_(static_cast<std::size_t>(world_size)) {
   fake_script(subject.script);
   run_ranks(world_size, [&](std::int32_t rank) {
     const ringattn_link_desc_v1 desc = describe(rank, world_size, group);
     void* link = nullptr;
     const char* error = "";
-    const ringattn_status status = subject.table->open(&desc, &link, &error);
-    if (status != RINGATTN_OK) {  // no test makes sense without its ring
-      std::fprintf(stderr, "cannot open rank %d over %s: %s\n", rank, subject.table->name, error);
-      std::abort();
-    }
-    links_[static_cast<std::size_t>(rank)] = std::make_unique<TestLink>(subject.table, link, rank);
+    if (table_->open(&desc, &link, &error) != RINGATTN_OK) no_ring("open", rank, table_->name, error);
+    links_[static_cast<std::size_t>(rank)] = std::make_unique<TestLink>(table_, link, rank);
   });
+  if (!connects(*table_)) return;
+  exchange_addresses();
+  run_ranks(world_size, [&](std::int32_t rank) {
+    std::string error;
+    if (connect((*this)[rank].handle(), error) != RINGATTN_OK) no_ring("connect", rank, table_->name, error);
+  });
+}
+
+void TransportRing::exchange_addresses() {
+  for (auto& link : links_) {
+    char data[4096];
+    std::uint64_t bytes = 0;
+    const ringattn_status status = table_->address(link->handle(), data, sizeof data, &bytes);
+    if (status != RINGATTN_OK) no_ring("ask the address of", link->rank(), table_->name, "");
+    addresses_.emplace_back(data, bytes);
+  }
+}
+
+ringattn_status TransportRing::connect(void* link, std::string& error) const {
+  std::vector<ringattn_address_v1> all(addresses_.size());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    all[rank].struct_size = sizeof(ringattn_address_v1);
+    all[rank].rank = static_cast<std::int32_t>(rank);
+    all[rank].data = addresses_[rank].data();
+    all[rank].bytes = addresses_[rank].size();
+  }
+  const char* why = "";
+  const auto count = static_cast<std::int32_t>(all.size());
+  const ringattn_status status = table_->connect(link, all.data(), count, &why);
+  if (status != RINGATTN_OK) error = why;
+  return status;
+}
+
+ringattn_status TransportRing::enter(const ringattn_link_desc_v1& desc, void** link, std::string& error) {
+  const char* why = "";
+  ringattn_status status = table_->open(&desc, link, &why);
+  if (status != RINGATTN_OK) error = why;
+  if (status != RINGATTN_OK || !connects(*table_)) return status;
+  status = connect(*link, error);
+  if (status != RINGATTN_OK) table_->close(std::exchange(*link, nullptr));
+  return status;
 }
 
 TransportRing::~TransportRing() {

@@ -89,8 +89,8 @@ class TestLink {
   std::int32_t rank_;
 };
 
-// All ranks of one new ring in this process. Opening happens in one thread a rank, as open may wait for the
-// others.
+// All ranks of one new ring in this process. Opening and connecting happen in one thread a rank, as they may wait
+// for the others.
 class TransportRing {
  public:
   TransportRing(const TransportSubject& subject, std::int32_t world_size);
@@ -104,6 +104,10 @@ class TransportRing {
   TestLink& operator[](std::int32_t rank) { return *links_[static_cast<std::size_t>(rank)]; }
   void close(std::int32_t rank);
 
+  // Opens one more link and, where the transport connects processes, connects it with this ring. `*link` is null
+  // on failure.
+  ringattn_status enter(const ringattn_link_desc_v1& desc, void** link, std::string& error);
+
   // The next completion of one rank, for tests in one thread: other ranks' links are moved on meanwhile.
   std::optional<Completion> next(std::int32_t rank, std::chrono::milliseconds limit = kPatience);
   // Whether nothing is to be had on this rank for a while.
@@ -113,7 +117,12 @@ class TransportRing {
   static ringattn_link_desc_v1 describe(std::int32_t rank, std::int32_t world_size, std::uint64_t group);
 
  private:
+  void exchange_addresses();
+  ringattn_status connect(void* link, std::string& error) const;
+
+  const ringattn_transport_v1* table_;
   std::vector<std::unique_ptr<TestLink>> links_;  // empty where closed
+  std::vector<std::string> addresses_;            // by rank, of transports that connect processes
 };
 
 // Runs body(rank) in one thread each and joins them.

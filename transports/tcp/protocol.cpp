@@ -1,0 +1,264 @@
+// What each frame of a peer does. A frame that no correct peer can send ends the peer: nothing that follows
+// can be trusted.
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "transports/tcp/link.h"
+
+namespace ringattn::tcp {
+namespace {
+
+// What one call reads from one connection at most, so that all get their turn.
+constexpr std::int64_t kLifeBudget = 64 << 10;
+constexpr std::int64_t kDataBudget = 4 << 20;
+
+}  // namespace
+
+// ---- life -----------------------------------------------------------------------------------------------
+
+void Link::read_life(Peer& peer) {
+  std::int64_t budget = kLifeBudget;
+  while (peer.state == Peer::State::here && status_ == RINGATTN_OK) {
+    switch (peer.life.next(budget)) {
+      case Stream::Got::nothing:
+        return;
+      case Stream::Got::frame:
+        on_life(peer);
+        break;
+      case Stream::Got::payload:
+        end(peer.abort_status, peer.abort_reason);
+        return;
+      case Stream::Got::end:
+        if (!peer.goodbye) return die(peer, "its lifeline ended");
+        // What it sent before its goodbye may still be under way; a host that goes now must not hold us up.
+        if (peer.data.open()) set_user_timeout(peer.data.fd(), 4000);
+        return;
+    }
+  }
+}
+
+void Link::on_life(Peer& peer) {
+  const Frame& frame = peer.life.frame();
+  if (frame.magic != Frame().magic) return nonsense(peer, frame);
+  switch (frame.type) {
+    case FrameType::beat:
+      return on_beat(peer, frame);
+    case FrameType::beat_taken:
+      if (peer.beats_under_way == 0) return nonsense(peer, frame);
+      --peer.beats_under_way;
+      return;
+    case FrameType::abort:
+      if (frame.bytes >= sizeof peer.abort_reason) return nonsense(peer, frame);
+      peer.abort_status = frame.status <= -200 && frame.status > -300
+                              ? static_cast<ringattn_status>(frame.status)
+                              : RINGATTN_ERR_ABORTED;
+      std::memset(peer.abort_reason, 0, sizeof peer.abort_reason);
+      if (frame.bytes == 0) return end(peer.abort_status, "");
+      return peer.life.take_payload(peer.abort_reason, frame.bytes);
+    case FrameType::goodbye:
+      peer.goodbye = true;
+      return;
+    default:
+      return nonsense(peer, frame);
+  }
+}
+
+void Link::on_beat(Peer& peer, const Frame& frame) {
+  if (frame.id > peer.beat.canceled) {
+    woken_ = true;
+    kick();
+  }
+  peer.beat.waits_for = frame.status;
+  peer.beat.counter = frame.tag;
+  peer.beat.entered = frame.bytes;
+  peer.beat.canceled = frame.id;
+  peer.beat.canceled_before = frame.other;
+  peer.life.push({.type = FrameType::beat_taken});
+}
+
+// ---- data -----------------------------------------------------------------------------------------------
+
+void Link::read_data(Peer& peer) {
+  std::int64_t budget = kDataBudget;
+  while (peer.state == Peer::State::here && status_ == RINGATTN_OK) {
+    switch (peer.data.next(budget)) {
+      case Stream::Got::nothing:
+        return;
+      case Stream::Got::frame:
+        on_data(peer);
+        break;
+      case Stream::Got::payload:
+        on_payload(peer);
+        break;
+      case Stream::Got::end:
+        read_life(peer);  // says whether it aborted, left or died
+        if (peer.state != Peer::State::here || status_ != RINGATTN_OK) return;
+        if (peer.goodbye) return part(peer, Peer::State::left);
+        return die(peer, "its connection ended");
+    }
+  }
+}
+
+void Link::on_data(Peer& peer) {
+  const Frame& frame = peer.data.frame();
+  if (frame.magic != Frame().magic) return nonsense(peer, frame);
+  switch (frame.type) {
+    case FrameType::eager:
+      return on_eager(peer, frame);
+    case FrameType::offer:
+      return on_offer(peer, frame);
+    case FrameType::accept:
+      return on_accept(peer, frame);
+    case FrameType::piece:
+      return on_piece(peer, frame);
+    case FrameType::done:
+      return on_done(peer, frame);
+    case FrameType::cancel:
+      return on_cancel(peer, frame);
+    case FrameType::canceled:
+      return on_canceled(peer, frame);
+    case FrameType::goodbye:
+      return part(peer, Peer::State::left);
+    default:
+      return nonsense(peer, frame);
+  }
+}
+
+void Link::on_eager(Peer& peer, const Frame& frame) {
+  if (frame.bytes > kEagerBytes) return nonsense(peer, frame);
+  Transfer* target = table_.take(RINGATTN_TRANSFER_RECEIVE, peer.rank, frame.tag);
+  if (target != nullptr) {
+    Transfer send;
+    send.peer = rank_;
+    send.tag = frame.tag;
+    send.bytes = frame.bytes;
+    if (!same_size(send, *target, peer.rank)) return;
+    target->state = Transfer::State::moving;
+    target->remote = frame.id;
+    target->moved = frame.bytes;
+  } else {
+    if (peer.eager_in == kEagerMessages) return nonsense(peer, frame);
+    ++peer.eager_in;
+    target = &pool_.take();
+    target->own = false;
+    target->eager = true;
+    target->state = Transfer::State::filling;
+    target->kind = RINGATTN_TRANSFER_SEND;
+    target->peer = peer.rank;
+    target->tag = frame.tag;
+    target->bytes = frame.bytes;
+    target->remote = frame.id;
+    target->data = rooms_.take();
+  }
+  peer.incoming = target;
+  if (frame.bytes == 0) return on_payload(peer);
+  peer.data.take_payload(target->data, frame.bytes);
+}
+
+void Link::on_offer(Peer& peer, const Frame& frame) {
+  Transfer& offered = pool_.take();
+  offered.own = false;
+  offered.kind = RINGATTN_TRANSFER_SEND;
+  offered.peer = peer.rank;
+  offered.tag = frame.tag;
+  offered.bytes = frame.bytes;
+  offered.remote = frame.id;
+  Transfer* const receive = table_.take(RINGATTN_TRANSFER_RECEIVE, peer.rank, frame.tag);
+  if (receive == nullptr) return table_.insert(offered);
+  match_announced(*receive, offered);
+}
+
+void Link::accept(Peer& peer, Transfer& receive, std::uint64_t send) {
+  receive.state = Transfer::State::moving;
+  Frame frame{.type = FrameType::accept};
+  frame.id = send;
+  frame.other = receive.name();
+  peer.data.push(frame);
+}
+
+void Link::on_accept(Peer& peer, const Frame& frame) {
+  Transfer* const send = pool_.find(frame.id, peer.rank);
+  const bool valid =
+      send != nullptr && send->own && send->state == Transfer::State::announced && !send->eager;
+  if (!valid) return nonsense(peer, frame);
+  send->state = Transfer::State::moving;
+  send->withdrawing = false;
+  send->remote = frame.other;
+  peer.sending.push(*send);
+}
+
+void Link::on_piece(Peer& peer, const Frame& frame) {
+  Transfer* const receive = pool_.find(frame.other, peer.rank);
+  const bool valid = receive != nullptr && receive->own && receive->kind == RINGATTN_TRANSFER_RECEIVE &&
+                     receive->state == Transfer::State::moving && frame.offset == receive->moved &&
+                     frame.bytes <= kPieceBytes && frame.bytes <= receive->bytes - receive->moved &&
+                     (frame.bytes > 0 || receive->bytes == 0);
+  if (!valid) return nonsense(peer, frame);
+  peer.incoming = receive;
+  char* const to = receive->data + receive->moved;
+  receive->moved += frame.bytes;
+  if (frame.bytes == 0) return on_payload(peer);
+  peer.data.take_payload(to, frame.bytes);
+}
+
+void Link::on_payload(Peer& peer) {
+  Transfer& target = *peer.incoming;
+  peer.incoming = nullptr;
+  if (target.own) {
+    if (target.moved == target.bytes) arrived(peer, target);
+    return;
+  }
+  // Its receive may have been posted while it was being read.
+  Transfer* const receive = table_.take(RINGATTN_TRANSFER_RECEIVE, peer.rank, target.tag);
+  if (receive == nullptr) return table_.insert(target);
+  target.state = Transfer::State::unmatched;
+  match_announced(*receive, target);
+}
+
+void Link::arrived(Peer& peer, Transfer& receive) {
+  Frame frame{.type = FrameType::done};
+  frame.id = receive.remote;
+  peer.data.push(frame);
+  complete(receive, RINGATTN_OK);
+}
+
+void Link::on_done(Peer& peer, const Frame& frame) {
+  Transfer* const send = pool_.find(frame.id, peer.rank);
+  const bool known = send != nullptr && send->own && send->kind == RINGATTN_TRANSFER_SEND;
+  const bool valid =
+      known && (send->eager ? send->state == Transfer::State::announced
+                            : send->state == Transfer::State::moving && send->moved == send->bytes);
+  if (!valid) return nonsense(peer, frame);
+  if (send->eager) --peer.eager_out;
+  complete(*send, RINGATTN_OK);
+}
+
+// What has met its receive already is on its way or has ended: the sender hears of that, and of nothing else.
+void Link::on_cancel(Peer& peer, const Frame& frame) {
+  Transfer* const announced = table_.take(RINGATTN_TRANSFER_SEND, peer.rank, frame.tag);
+  if (announced == nullptr) return;
+  if (announced->remote != frame.id) return table_.insert(*announced);
+  forget(*announced);
+  Frame answer{.type = FrameType::canceled};
+  answer.id = frame.id;
+  peer.data.push(answer);
+}
+
+void Link::on_canceled(Peer& peer, const Frame& frame) {
+  Transfer* const send = pool_.find(frame.id, peer.rank);
+  const bool valid =
+      send != nullptr && send->own && send->state == Transfer::State::announced && send->withdrawing;
+  if (!valid) return nonsense(peer, frame);
+  if (send->eager) --peer.eager_out;
+  complete(*send, RINGATTN_ERR_CANCELED);
+}
+
+void Link::nonsense(Peer& peer, const Frame& frame) {
+  char text[96];
+  std::snprintf(text, sizeof text, "it sent a frame that makes no sense (type %u, %" PRIu64 " bytes)",
+                static_cast<unsigned>(frame.type), frame.bytes);
+  die(peer, text);
+}
+
+}  // namespace ringattn::tcp
