@@ -1,10 +1,18 @@
-# Everything the library, the tool and the tests are built with. Only oneTBB and Highway remain at run time.
+# Everything the library, the tool and the tests are built with. Only oneTBB, Highway and libsodium remain at run time.
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 find_package(TBB REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
+
+# HMAC and random numbers, for ranks that meet across processes.
+find_path(RINGATTN_SODIUM_INCLUDE sodium.h REQUIRED)
+find_library(RINGATTN_SODIUM_LIBRARY NAMES sodium REQUIRED)
+mark_as_advanced(RINGATTN_SODIUM_INCLUDE RINGATTN_SODIUM_LIBRARY)
+add_library(ringattn_sodium INTERFACE)
+target_include_directories(ringattn_sodium SYSTEM INTERFACE ${RINGATTN_SODIUM_INCLUDE})
+target_link_libraries(ringattn_sodium INTERFACE ${RINGATTN_SODIUM_LIBRARY})
 
 # The static Highway where there is one: then libringattn.so does not need libhwy at run time.
 find_path(RINGATTN_HWY_INCLUDE hwy/highway.h REQUIRED)

@@ -7,12 +7,12 @@
  * 2023, arXiv:2310.01889) and folds it into a running softmax (Milakov, Gimelshein 2018, arXiv:1805.02867).
  * The result is that of unsharded attention, up to rounding.
  *
- * Order of this file is the order of a first reading; sections 11 to 14 are in three more headers, which it
+ * Order of this file is the order of a first reading; sections 11 to 15 are in four more headers, which it
  * includes at its end:
  *     1 version   2 status and messages   3 rules for every struct   4 tensors   5 context
  *     6 comm      7 plan                  8 the values of one call   9 execution  10 requests
  *    11 what a plan tells (ringattn/inspect.h)   12 sharding helpers, 13 merge (ringattn/shards.h)
- *    14 backward (ringattn/backward.h)
+ *    14 backward (ringattn/backward.h)       15 ranks in processes (ringattn/processes.h)
  *
  * Threads. A context may be used from any thread at any time. Collective calls on a comm and its plans come
  * from one thread at a time (a second thread gets RINGATTN_ERR_BUSY); what a plan tells, ringattn_comm_status
@@ -469,8 +469,9 @@ RINGATTN_API void ringattn_request_destroy(ringattn_request* request);
 }
 #endif
 
-#include "ringattn/backward.h" /* 14 */
-#include "ringattn/inspect.h"  /* 11 */
-#include "ringattn/shards.h"   /* 12, 13 */
+#include "ringattn/backward.h"  /* 14 */
+#include "ringattn/inspect.h"   /* 11 */
+#include "ringattn/processes.h" /* 15 */
+#include "ringattn/shards.h"    /* 12, 13 */
 
 #endif /* RINGATTN_H */

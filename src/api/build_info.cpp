@@ -54,8 +54,9 @@ std::string build_info() {
       {"head_dim", kMaxHeadDim}, {"world_size", kMaxWorldSize}, {"dtypes", {"f32", "f16", "bf16"}}};
   json["environment"] = Json::array();
   for (const EnvVariable& variable : env_variables()) {
-    json["environment"].push_back(
-        {{"name", variable.name}, {"value", env_value(variable.name)}, {"meaning", variable.meaning}});
+    std::string value = env_value(variable.name);
+    if (std::string(variable.name) == kEnvSecret && !value.empty()) value = "(set)";
+    json["environment"].push_back({{"name", variable.name}, {"value", value}, {"meaning", variable.meaning}});
   }
   return json.dump();
 }

@@ -1,3 +1,4 @@
+#include "api/comm_desc.h"
 #include "api/guard.h"
 #include "api/handles.h"
 #include "api/read_struct.h"
@@ -7,39 +8,19 @@ namespace {
 
 using namespace ringattn;
 
-Status check_timeout(const char* field, std::int32_t value, std::int64_t usual, std::int64_t& out) {
-  if (value < -1)
-    return invalid(std::string(field) + ": " + std::to_string(value) +
-                   ", expected -1 (never), 0 (default) or milliseconds");
-  out = value == 0 ? usual : value;
-  return {};
-}
-
 Status create_local(ringattn_context* context, const ringattn_comm_desc* given, ringattn_comm** out) {
   RINGATTN_TRY(api::check_handle(context, "context"));
   ringattn_comm_desc desc{};
-  RINGATTN_TRY(api::read_struct(given, "comm_desc", desc));
-  if (desc.world_size < 1 || desc.world_size > kMaxWorldSize) {
-    return invalid("world_size: " + std::to_string(desc.world_size) + ", expected 1.." +
-                   std::to_string(kMaxWorldSize));
-  }
+  comm::CommOptions options;
+  RINGATTN_TRY(api::read_comm_desc(given, 1, desc, options));
   if (out == nullptr) return invalid("out: NULL, expected room for world_size handles");
   for (std::int32_t rank = 0; rank < desc.world_size; ++rank) out[rank] = nullptr;
-  comm::CommOptions options;
-  RINGATTN_TRY(check_timeout("timeout_ms", desc.timeout_ms, options.timeout_ms, options.timeout_ms));
-  RINGATTN_TRY(check_timeout("arrival_timeout_ms", desc.arrival_timeout_ms, options.arrival_timeout_ms,
-                             options.arrival_timeout_ms));
   std::vector<std::unique_ptr<comm::Comm>> comms;
   RINGATTN_TRY(comm::Comm::create_local(context->log, desc.world_size,
                                         desc.transport == nullptr ? "" : desc.transport, options, comms));
   std::vector<std::unique_ptr<ringattn_comm>> handles;
-  for (auto& comm : comms) {
-    handles.push_back(std::make_unique<ringattn_comm>());
-    handles.back()->context = context;
-    handles.back()->comm = std::move(comm);
-  }
-  context->children.fetch_add(desc.world_size);
-  for (std::size_t rank = 0; rank < handles.size(); ++rank) out[rank] = handles[rank].release();
+  for (auto& comm : comms) handles.push_back(api::make_comm_handle(context, std::move(comm)));
+  api::hand_out(std::move(handles), out);
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/fork_guard.h"
@@ -10,6 +11,7 @@
 #include "base/memory.h"
 #include "base/worker_pool.h"
 #include "comm/comm.h"
+#include "comm/meeting_host.h"
 #include "plan/plan.h"
 #include "ring/engine.h"
 #include "ring/execution.h"
@@ -19,6 +21,8 @@ struct ringattn_context {
   std::unique_ptr<ringattn::WorkerPool> pool;
   std::unique_ptr<ringattn::ring::Engine> engine;
   std::atomic<std::int64_t> children{0};  // comms, previews
+  std::mutex hosts_mutex;
+  std::vector<std::unique_ptr<ringattn::comm::MeetingHost>> hosts;  // of unique ids made here
   std::uint32_t generation = ringattn::process_generation();
 };
 

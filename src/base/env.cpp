@@ -8,6 +8,13 @@ constexpr EnvVariable kVariables[] = {
     {kEnvLog, "log to standard error: error, warn, info or debug (only for contexts without a log function)"},
     {kEnvForceKernel, "the one kernel that plans may use, by name; a plan that it refuses fails"},
     {kEnvTransport, "the one transport that comms may use where the description names none"},
+    {kEnvRank, "this process's rank, for ringattn_comm_create_from_environment"},
+    {kEnvWorldSize, "how many ranks there are"},
+    {kEnvLocalRank, "this process's number among the ranks of its host"},
+    {kEnvRendezvous, "host:port or [v6]:port where the ranks meet; rank 0 listens there"},
+    {kEnvSecret, "what only the ranks of a ring know; needed to meet beyond one machine. Never shown"},
+    {kEnvInsecure, "1 = ranks may meet beyond one machine without a secret"},
+    {kEnvInterface, "the interface or address that ranks listen on and connect from"},
 };
 }  // namespace
 

@@ -14,6 +14,14 @@ struct EnvVariable {
 inline constexpr const char* kEnvLog = "RINGATTN_LOG";
 inline constexpr const char* kEnvForceKernel = "RINGATTN_FORCE_KERNEL";
 inline constexpr const char* kEnvTransport = "RINGATTN_TRANSPORT";
+// Where a rank finds its ring (comm/launcher.h, which also reads launchers' own variables).
+inline constexpr const char* kEnvRank = "RINGATTN_RANK";
+inline constexpr const char* kEnvWorldSize = "RINGATTN_WORLD_SIZE";
+inline constexpr const char* kEnvLocalRank = "RINGATTN_LOCAL_RANK";
+inline constexpr const char* kEnvRendezvous = "RINGATTN_RENDEZVOUS";
+inline constexpr const char* kEnvSecret = "RINGATTN_SECRET";
+inline constexpr const char* kEnvInsecure = "RINGATTN_INSECURE";
+inline constexpr const char* kEnvInterface = "RINGATTN_INTERFACE";
 
 std::span<const EnvVariable> env_variables();
 

@@ -17,19 +17,11 @@
 #include <functional>
 #include <string>
 
+#include "base/env.h"
 #include "base/status.h"
 #include "comm/rendezvous_crypto.h"
 
 namespace ringattn::comm {
-
-// What the library reads to find its place; base/env.h lists them.
-inline constexpr const char* kEnvRank = "RINGATTN_RANK";
-inline constexpr const char* kEnvWorldSize = "RINGATTN_WORLD_SIZE";
-inline constexpr const char* kEnvLocalRank = "RINGATTN_LOCAL_RANK";
-inline constexpr const char* kEnvRendezvous = "RINGATTN_RENDEZVOUS";
-inline constexpr const char* kEnvSecret = "RINGATTN_SECRET";
-inline constexpr const char* kEnvInsecure = "RINGATTN_INSECURE";
-inline constexpr const char* kEnvInterface = "RINGATTN_INTERFACE";
 
 struct Launch {
   std::int32_t rank = 0;

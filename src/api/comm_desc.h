@@ -1,0 +1,16 @@
+// From a comm's description to its options.
+#pragma once
+#include "base/status.h"
+#include "comm/comm.h"
+
+namespace ringattn::api {
+
+// least_world: 1, or 0 where the world size may come from elsewhere.
+Status read_comm_desc(const ringattn_comm_desc* given, std::int32_t least_world, ringattn_comm_desc& desc,
+                      comm::CommOptions& options);
+
+std::unique_ptr<ringattn_comm> make_comm_handle(ringattn_context* context, std::unique_ptr<comm::Comm> comm);
+// Gives handles to the caller: from here on they are children of their context.
+void hand_out(std::vector<std::unique_ptr<ringattn_comm>> handles, ringattn_comm** out);
+
+}  // namespace ringattn::api
