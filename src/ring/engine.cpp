@@ -72,6 +72,7 @@ void Engine::submit(Request& request, bool owned) {
     const std::lock_guard lock(mutex_);
     request.next_ = list_;
     list_ = &request;
+    ++submitted_;
   }
   if (!owned) changed_.notify_all();
 }
@@ -210,7 +211,12 @@ void Engine::test(Request& request) {
 }
 
 void Engine::progress_loop() {
+  std::uint64_t seen = 0;  // a request that comes after a look at the list must not be slept over
   for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      seen = submitted_;
+    }
     Request* adopted = adopt(nullptr);
     if (adopted != nullptr) {
       if (!Pass(pool_, adopted, nullptr, false).run()) {
@@ -224,7 +230,8 @@ void Engine::progress_loop() {
     }
     std::unique_lock lock(mutex_);
     if (ending_) return;
-    if (adopted == nullptr) changed_.wait_for(lock, std::chrono::nanoseconds(kLongRestNs));
+    if (adopted == nullptr && seen == submitted_)
+      changed_.wait_for(lock, std::chrono::nanoseconds(kLongRestNs));
   }
 }
 

@@ -66,6 +66,7 @@ class Engine {
   std::mutex mutex_;
   std::condition_variable changed_;
   Request* list_ = nullptr;
+  std::uint64_t submitted_ = 0;  // requests so far
   bool ending_ = false;
   std::thread progress_;
 };

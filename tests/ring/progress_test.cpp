@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "tests/e2e/process_counts.h"
 #include "tests/ring/host_ring.h"
 
 namespace ringattn::support {
@@ -166,7 +167,8 @@ void expect_usable(HearingRing& hearing, std::uint64_t expected) {
 // Told 0, a rank has all other blocks before it: more than what is done until somebody looks.
 TEST_P(RingProgress, ItMayCancelItsOwnRequestAtTheStart) {
   const Watchdog watchdog("cancel from progress", 60);
-  const std::string line = with_pass("n=1500 heads=4 dim=32 ranks=3", GetParam());
+  const std::string line =
+      with_pass(kOwnAllocator ? "n=1500 heads=4 dim=32 ranks=3" : "n=300 heads=4 dim=32 ranks=3", GetParam());
   const std::uint64_t expected = answer_of_local(line);
   const HostContext context(2);
   HearingRing hearing(context, line, options());
@@ -359,7 +361,7 @@ TEST_P(RingBackwardTrace, HasRoomForTheEventsOfALongShard) {
   HostRingOptions options;
   options.transport = GetParam();
   options.plan_flags = RINGATTN_PLAN_TRACE;
-  HostRing ring(context, "n=6000 dim=4 ranks=1 pass=backward", options);
+  HostRing ring(context, "n=4500 dim=4 ranks=1 pass=backward", options);
   const std::uint64_t before = now_ns();
   ASSERT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
   expect_trace_fits(ring, 0, before, now_ns(), 2 * 4 * 4);
