@@ -63,8 +63,8 @@ ringattn_status open(const ringattn_link_desc_v1* given, void** link, const char
 
 Link& as_link(void* handle) { return static_cast<Handle*>(handle)->link; }
 
-// What must not fail: a little memory may be needed to queue what a full socket does not take at once. Without
-// it the link ends, and the peers find that out by themselves.
+// What must not fail: a little memory may be needed to queue what a full socket does not take at once.
+// Without it the link ends, and the peers find that out by themselves.
 template <class Body>
 void without_fail(Link& link, Body body) noexcept {
   try {
