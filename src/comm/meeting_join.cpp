@@ -145,11 +145,13 @@ Status join_host(const UniqueId& id, const Joining& joining, std::optional<Chann
       channel.reset();
       if (outcome == Outcome::refused) return refusal;
     }
+    const bool over = now_ns() >= joining.deadline_ns;
     for (std::size_t i = 0; i < notes.size(); ++i) {
       const std::string& note = said[i].empty() ? dialer.notes()[i] : said[i];
-      if (!note.empty()) notes[i] = note;
+      // The deadline cuts the last attempt short: what happened before tells more.
+      if (!note.empty() && (notes[i].empty() || !over)) notes[i] = note;
     }
-    if (now_ns() >= joining.deadline_ns) return not_found(joining, id, notes);
+    if (over) return not_found(joining, id, notes);
     poll(nullptr, 0, poll_timeout(joining.deadline_ns, pause_ms));
   }
 }

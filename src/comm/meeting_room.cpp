@@ -211,9 +211,9 @@ void MeetingRoom::arrive(MeetingDoor::Arrival arrival) {
                          : after_ms(arrival.said_hello_ns, arrival.hello.patience_ms);
 }
 
-void MeetingRoom::lose(std::int32_t rank, const std::string& why) {
+void MeetingRoom::lose(std::int32_t rank, std::string why) {
   Seat& seat = seats_[static_cast<std::size_t>(rank)];
-  seat.channel.reset();
+  seat.channel.reset();  // the owner of what `why` was copied from
   end(RINGATTN_ERR_PEER_LOST, "rank " + std::to_string(rank) + " (" + seat.from + ") was lost in round " +
                                   std::to_string(round_) + ": " + why);
 }
@@ -235,8 +235,7 @@ void MeetingRoom::see_off() {
     waits = false;
     for (Seat& seat : seats_) {
       if (!seat.channel) continue;
-      seat.channel->discard_input();
-      const bool lost = seat.channel->flush() == Channel::Result::closed;
+      const bool lost = !seat.channel->discard_input() || seat.channel->flush() == Channel::Result::closed;
       if (lost || (!seat.channel->has_output() && seat.channel->all_acknowledged())) {
         seat.channel.reset();
       } else {

@@ -118,10 +118,13 @@ Channel::Result Channel::receive(Frame& out) {
   }
 }
 
-void Channel::discard_input() {
+bool Channel::discard_input() {
   std::uint8_t waste[4096];
-  while (recv(socket_.fd(), waste, sizeof waste, MSG_DONTWAIT) > 0) {
-  }
+  ssize_t n = 0;
+  do {
+    n = recv(socket_.fd(), waste, sizeof waste, MSG_DONTWAIT);
+  } while (n > 0);
+  return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
 bool Channel::all_acknowledged() const {

@@ -48,10 +48,10 @@ class Channel {
 
   void queue(FrameType type, const Payload& payload);
   bool has_output() const { return !outgoing_.empty(); }
-  Result flush();                                          // done: everything is with the kernel
-  Result receive(Frame& out);                              // done: one frame
-  void discard_input();                                    // whatever has come
-  bool all_acknowledged() const;                           // the other side's kernel has everything
+  Result flush();                 // done: everything is with the kernel
+  Result receive(Frame& out);     // done: one frame
+  bool discard_input();           // whatever has come; false when the other side has closed
+  bool all_acknowledged() const;  // the other side's kernel has everything
   const std::string& trouble() const { return trouble_; }  // why closed or broken
   int fd() const { return socket_.fd(); }
 
