@@ -11,6 +11,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/fork_guard.h"
 #include "comm/meeting_listen.h"
 #include "comm/meeting_room.h"
 
@@ -54,6 +55,7 @@ Status MeetingHost::start(const HostOptions& options, std::unique_ptr<MeetingHos
   RINGATTN_TRY(listen_by(options, listening, dial));
 
   std::unique_ptr<MeetingHost> host(new MeetingHost());
+  host->generation_ = process_generation();
   const Key secret = options.secret ? *options.secret : Key::random();
   host->id_ = UniqueId::make(secret, listening.port, dial);
   host->wake_ = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -98,6 +100,10 @@ Status MeetingHost::start_thread(std::unique_ptr<MeetingRoom> room) {
 
 MeetingHost::~MeetingHost() {
   if (!thread_.joinable()) return;
+  if (generation_ != process_generation()) {
+    thread_.detach();  // the thread runs in the parent alone, whose meeting goes on
+    return;
+  }
   const std::uint64_t one = 1;
   // Cannot fail: the counter is far from its end.
   [[maybe_unused]] const ssize_t written = write(wake_.fd(), &one, sizeof one);

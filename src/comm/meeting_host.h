@@ -33,7 +33,7 @@ class MeetingHost {
  public:
   // Returns when it listens. The message of a failure has the address and the system's reason.
   static Status start(const HostOptions& options, std::unique_ptr<MeetingHost>& out);
-  // Ends the meeting; ranks that are still there are told.
+  // Ends the meeting; ranks that are still there are told. In a forked child it ends nothing.
   ~MeetingHost();
   MeetingHost(const MeetingHost&) = delete;
   MeetingHost& operator=(const MeetingHost&) = delete;
@@ -49,6 +49,7 @@ class MeetingHost {
 
   UniqueId id_;
   Socket wake_;
+  std::uint32_t generation_ = 0;  // of the process that made it
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable ended_;

@@ -1,5 +1,6 @@
 // How ranks meet: the unique id, gathering, who comes late, who never comes, ports and addresses.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <atomic>
 
@@ -289,6 +290,27 @@ TEST(Rendezvous, ADeadAddressInFrontCostsAMoment) {
   support::run_threads(4, [&](int rank) { expect_ok(whole_meeting(both, rank, 4)); });
   EXPECT_GE(seconds_since(start), 0.1) << "the dead address was not dead";
   EXPECT_LT(seconds_since(start), 3.0);
+}
+
+TEST(Rendezvous, AForkedChildLeavesTheMeetingAlone) {
+  std::unique_ptr<MeetingHost> host;
+  expect_ok(MeetingHost::start(loopback_host(2), host));
+  std::unique_ptr<Meeting> meeting;
+  expect_ok(Meeting::join(host->id(), 1, 2, patience(20'000), meeting));
+  const pid_t child = fork();
+  if (child == 0) {
+    meeting.reset();
+    host.reset();
+    _exit(0);
+  }
+  int ending = -1;
+  ASSERT_EQ(waitpid(child, &ending, 0), child);
+  EXPECT_EQ(ending, 0);
+  support::run_threads(2, [&](int i) {
+    if (i == 0) return expect_ok(whole_meeting(host->id(), 0, 2));
+    expect_ok(gather_rounds(*meeting, 1));
+    expect_ok(meeting->leave());
+  });
 }
 
 TEST(Rendezvous, NothingIsLeftBehind) {
