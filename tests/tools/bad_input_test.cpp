@@ -170,11 +170,11 @@ TEST_F(BadFile, TooLongForAnAnswerInFp64) {
 }
 
 TEST(BadCommandLine, OneLineAndExitTwo) {
-  expect_refused(run_tool({}), "expected a subcommand: info, plan, attend, verify or demo (see --help)");
+  expect_refused(run_tool({}), "expected a subcommand: info, plan, attend, verify, demo or run (see --help)");
   expect_refused(run_tool({"fly"}),
-                 "unknown command \"fly\": expected info, plan, attend, verify or demo (see --help)");
+                 "unknown command \"fly\": expected info, plan, attend, verify, demo or run (see --help)");
   expect_refused(run_tool({"fly", "n=10", "--rank", "0"}),
-                 "unknown command \"fly\": expected info, plan, attend, verify or demo (see --help)");
+                 "unknown command \"fly\": expected info, plan, attend, verify, demo or run (see --help)");
   expect_refused_with(run_tool({"--fly"}), "--fly");
   expect_refused_with(run_tool({"info", "more"}), "more");
   expect_refused_with(run_tool({"plan"}), "problem is required");

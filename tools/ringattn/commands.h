@@ -13,5 +13,6 @@ void add_plan(CLI::App& app, Action& action);
 void add_attend(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);
+void add_run(CLI::App& app, Action& action);
 
 }  // namespace ringattn::tool

@@ -14,7 +14,7 @@
 namespace ringattn::tool {
 namespace {
 
-constexpr const char* kCommands = "info, plan, attend, verify or demo";
+constexpr const char* kCommands = "info, plan, attend, verify, demo or run";
 
 std::string version_text() {
   const std::uint32_t version = ringattn_version();
@@ -41,6 +41,7 @@ int run(int argc, char** argv) {
   add_attend(app, action);
   add_verify(app, action);
   add_demo(app, action);
+  add_run(app, action);
 
   // CLI11 would list every word that follows as unexpected, not the one that is wrong.
   const std::string first = argc > 1 ? argv[1] : "";
