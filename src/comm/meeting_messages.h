@@ -9,7 +9,7 @@
 
 namespace ringattn::comm {
 
-inline constexpr std::size_t kMostPart = 64 * 1024;  // bytes of one rank in one round
+inline constexpr std::size_t kMostPart = 65'536;  // bytes of one rank in one round
 
 struct Notice {
   bool try_again = false;  // the rank is from the future: this meeting is about to end

@@ -211,11 +211,12 @@ void MeetingRoom::arrive(MeetingDoor::Arrival arrival) {
                          : after_ms(arrival.said_hello_ns, arrival.hello.patience_ms);
 }
 
-void MeetingRoom::lose(std::int32_t rank, std::string why) {
+void MeetingRoom::lose(std::int32_t rank, const std::string& why) {
   Seat& seat = seats_[static_cast<std::size_t>(rank)];
-  seat.channel.reset();  // the owner of what `why` was copied from
-  end(RINGATTN_ERR_PEER_LOST, "rank " + std::to_string(rank) + " (" + seat.from + ") was lost in round " +
-                                  std::to_string(round_) + ": " + why);
+  const std::string text = "rank " + std::to_string(rank) + " (" + seat.from + ") was lost in round " +
+                           std::to_string(round_) + ": " + why;
+  seat.channel.reset();  // `why` may be its own
+  end(RINGATTN_ERR_PEER_LOST, text);
 }
 
 void MeetingRoom::end(ringattn_status code, const std::string& why) {

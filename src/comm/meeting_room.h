@@ -50,7 +50,7 @@ class MeetingRoom {
   void finish_round();
   void arrive(MeetingDoor::Arrival arrival);
   Notice judge(const Hello& hello) const;
-  void lose(std::int32_t rank, std::string why);
+  void lose(std::int32_t rank, const std::string& why);
   void end(ringattn_status code, const std::string& why);
   void see_off();
   std::string who_is_missing() const;

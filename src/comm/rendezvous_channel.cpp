@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kFrameLabel = "ringattn meeting 1 frame";
 constexpr const char* kPayloadLabel = "ringattn meeting 1 payload";
 // A header is believed only with its frame's MAC: until then memory grows with what has really come.
-constexpr std::size_t kReadStep = 64 * 1024;
+constexpr std::size_t kReadStep = 65'536;
 
 }  // namespace
 
