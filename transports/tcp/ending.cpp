@@ -67,7 +67,7 @@ void Link::die(Peer& peer, const std::string& how) {
     if (error != 0) lost_ += std::string(" (") + std::strerror(error) + ")";
   }
   part(peer, Peer::State::lost);
-  woken_ = true;
+  loss_untold_ = true;
   kick();
 }
 

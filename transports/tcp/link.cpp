@@ -228,8 +228,12 @@ ringattn_status Link::test(ringattn_completion_v1* out, std::int32_t capacity, s
     write_struct(out, count, completion);
     pool_.give_back(transfer);
   }
-  return count == 0 && ended_.empty() ? status() : RINGATTN_OK;
+  if (count > 0 || !ended_.empty()) return RINGATTN_OK;
+  loss_untold_ = false;
+  return status();
 }
+
+bool Link::has_news() const { return !ended_.empty() || woken_ || loss_untold_ || status_ != RINGATTN_OK; }
 
 void Link::wait(std::uint64_t timeout_ns) {
   const auto longest = static_cast<std::uint64_t>(kLongestWait.count());
@@ -238,15 +242,14 @@ void Link::wait(std::uint64_t timeout_ns) {
     timespec left = time_until(deadline);
     {
       const std::lock_guard lock(mutex_);
-      if (!ended_.empty() || woken_ || status_ != RINGATTN_OK) left = {};
+      if (has_news()) left = {};
     }
     poll_set_.clear();
     add_to_poll(poll_set_);
     ::ppoll(poll_set_.data(), poll_set_.size(), &left, nullptr);
     const std::lock_guard lock(mutex_);
     handle(poll_set_);
-    const bool over = !ended_.empty() || woken_ || status_ != RINGATTN_OK || Clock::now() >= deadline;
-    if (!over) continue;
+    if (!has_news() && Clock::now() < deadline) continue;
     woken_ = false;
     return;
   }

@@ -97,6 +97,7 @@ class Link {
 
   void read_life(Peer& peer);
   void on_life(Peer& peer);
+  void pass_on_abort(const Peer& peer);
   void on_beat(Peer& peer, const Frame& frame);
   void read_data(Peer& peer);
   void on_data(Peer& peer);
@@ -122,6 +123,7 @@ class Link {
   void end(ringattn_status status, const char* reason);
   void broadcast_abort();
   ringattn_status status() const;
+  bool has_news() const;
   Peer& peer(std::int32_t rank) { return peers_[static_cast<std::size_t>(rank)]; }
   template <class Body>
   void each_peer(Body body) {
@@ -144,8 +146,9 @@ class Link {
   std::vector<pollfd> poll_set_;  // the owner's
   ringattn_beat_v1 beat_{};
   bool told_ = false;
-  bool ready_ = false;  // connected: transfers may be posted
-  bool woken_ = false;  // by wake(), a newer cancel or a lost peer; ends one wait()
+  bool ready_ = false;        // connected: transfers may be posted
+  bool woken_ = false;        // by wake() or a newer cancel; ends one wait()
+  bool loss_untold_ = false;  // a peer has died and test() has not said so; ends every wait() until then
 
   ringattn_status status_ = RINGATTN_OK;  // of the ring, by abort
   char reason_[kReasonBytes] = "";

@@ -27,8 +27,7 @@ void Link::read_life(Peer& peer) {
         on_life(peer);
         break;
       case Stream::Got::payload:
-        end(peer.abort_status, peer.abort_reason);
-        return;
+        return pass_on_abort(peer);
       case Stream::Got::end:
         if (!peer.goodbye) return die(peer, "its lifeline ended");
         // What it sent before its goodbye may still be under way; a host that goes now must not hold us up.
@@ -54,7 +53,7 @@ void Link::on_life(Peer& peer) {
                               ? static_cast<ringattn_status>(frame.status)
                               : RINGATTN_ERR_ABORTED;
       std::memset(peer.abort_reason, 0, sizeof peer.abort_reason);
-      if (frame.bytes == 0) return end(peer.abort_status, "");
+      if (frame.bytes == 0) return pass_on_abort(peer);
       return peer.life.take_payload(peer.abort_reason, frame.bytes);
     case FrameType::goodbye:
       peer.goodbye = true;
@@ -62,6 +61,13 @@ void Link::on_life(Peer& peer) {
     default:
       return nonsense(peer, frame);
   }
+}
+
+// To all, though each was told by the one who began it: we may leave before that has reached somebody, who
+// would take our leave for the reason.
+void Link::pass_on_abort(const Peer& peer) {
+  end(peer.abort_status, peer.abort_reason);
+  broadcast_abort();
 }
 
 void Link::on_beat(Peer& peer, const Frame& frame) {
