@@ -89,8 +89,8 @@ struct QueryGradients {
 // State of a backward tile: lse, delta = rowsum(dO * O) - dlse and the sum of dQ per lane, fp32, in the kernel's own layout.
 // attend adds one range of keys: to the state's dQ, and to the key gradients of that range (which the caller has zeroed
 // before the first tile). The caller gives ranges of a tile, and tiles of a range, in a fixed order, and no two tiles work
-// on the same range at the same time; with that the sums depend on nothing but the arguments. A lane whose lse is -inf gives
-// nothing. Non-finite values of a (query, key) pair that the mask hides must not reach anything (bitwise).
+// on the same range at the same time; with that the sums depend on nothing but the arguments. A lane whose lse is -inf
+// although it sees keys (all its scores were -inf) makes what it adds to NaN. Non-finite values of a (query, key) pair that the mask hides must not reach anything (bitwise).
 struct Backward {
   int lanes;
   std::int64_t keys_per_task;  // the executor gives ranges that do not cross multiples of this

@@ -161,6 +161,24 @@ TEST_F(PlanFigures, LendingWorkspaceDependsOnTheShardAloneAndCopyingTakesBlocksM
   }
 }
 
+// dK and dV in fp32: the own block's at home, two sums on their way where there are other ranks, one more where
+// arrivals are copied; with f16 inputs a gradient block is twice a K/V block.
+TEST_F(PlanFigures, BackwardTakesThreeGradientBlocksAndOneMoreWhereTheTransportCopies) {
+  const std::string common = " heads=4 kv_heads=2 dim=32 dtype=f16 mask=causal pass=backward ranks=";
+  constexpr std::uint64_t kGradients = 128u * 2 * 64 * 4, kBlock = kGradients / 2;
+  const std::uint64_t alone = infos("n=128" + common + "1", true)[0].workspace_bytes;
+  EXPECT_GE(alone, kGradients + 128u * 4 * 32 * 4) << "home, and dQ of the tiles";
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    const std::string line = "n=" + std::to_string(128 * ranks) + common + std::to_string(ranks);
+    for (const auto& info : infos(line, true)) {
+      EXPECT_EQ(info.workspace_bytes, alone + 2 * kGradients) << ranks;
+    }
+    for (const auto& info : infos(line, false)) {
+      EXPECT_EQ(info.workspace_bytes, alone + 3 * kGradients + 3 * kBlock) << ranks;
+    }
+  }
+}
+
 TEST_F(PlanFigures, WorkspaceIsTheSameForEveryCallOfAPlan) {
   const HostContext context(1);
   HostRing ring(context, "n=200 dim=16 docs=200 max_docs=4 ranks=3");

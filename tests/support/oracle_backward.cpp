@@ -53,7 +53,7 @@ struct Scratch {
 class Backward {
  public:
   Backward(const ProblemLine& problem, const HostTensor& q, const HostTensor& k, const HostTensor& v,
-           const HostTensor& d_o, const HostTensor* d_lse)
+           const HostTensor& d_o, const HostTensor* d_lse, const HostTensor* o)
       : problem_(problem),
         scale_(problem.effective_scale()),
         group_(problem.heads / problem.effective_kv_heads()),
@@ -62,6 +62,7 @@ class Backward {
         v_(v),
         d_o_(d_o),
         d_lse_(d_lse),
+        o_(o),
         visibility_(problem),
         result_{gradient_of(q), gradient_of(k), gradient_of(v)} {}
 
@@ -110,6 +111,11 @@ class Backward {
       delta += scratch.p[i] * scratch.d_p[i];
       abs_delta += scratch.p[i] * scratch.abs_d_p[i];
     }
+    if (o_ != nullptr) {
+      delta = -d_lse;
+      for (std::int64_t d = 0; d < o_->shape(3); ++d)
+        delta += d_o_.row(b, h, index)[d] * o_->get(b, index, h, d);
+    }
 
     const std::size_t row = result_.d_q.row(b, index, h);
     result_.d_q.abs_score[row] = abs_score;
@@ -134,6 +140,7 @@ class Backward {
   const std::int64_t group_;
   const Rows q_, k_, v_, d_o_;
   const HostTensor* d_lse_;
+  const HostTensor* o_;
   const Visibility visibility_;
   OracleGradients result_;
 };
@@ -142,8 +149,9 @@ class Backward {
 
 OracleGradients oracle_backward(const ProblemLine& problem, const HostTensor& q, const HostTensor& k,
                                 const HostTensor& v, const HostTensor& d_o, const HostTensor* d_lse,
-                                int workers, const std::function<void(double)>& progress) {
-  Backward backward(problem, q, k, v, d_o, d_lse);
+                                int workers, const std::function<void(double)>& progress,
+                                const HostTensor* o) {
+  Backward backward(problem, q, k, v, d_o, d_lse, o);
   const std::int64_t kv_heads = problem.effective_kv_heads();
   const double pairs = progress ? std::max(1.0, visible_pairs(problem)) : 1;
   std::vector<Scratch> scratch(static_cast<std::size_t>(std::max(1, workers)));

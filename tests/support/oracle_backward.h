@@ -38,10 +38,12 @@ struct OracleGradients {
   OracleGradient d_q, d_k, d_v;
 };
 
-// d_lse may be NULL: nothing flows into lse. `workers` threads share the kv heads; the answer does not depend
+// d_lse may be NULL: nothing flows into lse. `o`: delta is taken from it, as ringattn_backward takes it from the O that it
+// is given; NULL = from the exact O. `workers` threads share the kv heads; the answer does not depend
 // on how many. `progress` (may be empty) hears the part that is done, from one thread at a time.
 OracleGradients oracle_backward(const ProblemLine& problem, const HostTensor& q, const HostTensor& k,
                                 const HostTensor& v, const HostTensor& d_o, const HostTensor* d_lse,
-                                int workers = 1, const std::function<void(double)>& progress = {});
+                                int workers = 1, const std::function<void(double)>& progress = {},
+                                const HostTensor* o = nullptr);
 
 }  // namespace ringattn::support

@@ -17,30 +17,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace ringattn::kernels::cpu::HWY_NAMESPACE {
 
-// What the lanes of a tile see of a range: the caller's intervals, but nothing for a lane whose lse is -inf.
+// What the lanes of a tile see of a range.
 struct Sight {
   const std::int64_t *lo, *hi;
   bool full;
-  std::int64_t own_lo[kMaxBackwardLanes], own_hi[kMaxBackwardLanes];
 
   bool Sees(int lane, std::int64_t key) const { return full || (lo[lane] <= key && key < hi[lane]); }
 };
-
-inline void LookAtTile(const KeyRange& keys, int lanes, const float* lse, Sight& sight) {
-  const auto is_empty = [](float number) { return number == kNoMaximum; };
-  sight.lo = keys.lo;
-  sight.hi = keys.hi;
-  sight.full = keys.full;
-  if (std::none_of(lse, lse + lanes, is_empty)) return;
-  for (int lane = 0; lane < lanes; ++lane) {
-    const bool empty = is_empty(lse[lane]);
-    sight.own_lo[lane] = empty || keys.full ? keys.begin : keys.lo[lane];
-    sight.own_hi[lane] = empty ? keys.begin : keys.full ? keys.end : keys.hi[lane];
-  }
-  sight.lo = sight.own_lo;
-  sight.hi = sight.own_hi;
-  sight.full = false;
-}
 
 // Keys [first, first + count) of a K/V block, as fp32 rows that lie well in the cache.
 struct GradientBlock {
@@ -285,8 +268,7 @@ inline void BackwardAttend(const Shape& shape, const GradientTile& tile, const K
   const BackwardScratch scratch = view_backward_scratch(shape, scratch_memory);
   const BackwardState state = view_backward_state(state_memory);
   if (!tile.packed) PackTile(shape, tile, scratch);
-  Sight sight;
-  LookAtTile(keys, tile.lanes, state.lse, sight);
+  const Sight sight{keys.lo, keys.hi, keys.full};
   GradientBlock block;
   for (std::int64_t at = keys.begin; at < keys.end; at += block.count) {
     block.first = at;

@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cpu/backward_pack-inl.h"
 
@@ -45,6 +46,8 @@ inline void BackwardBegin(const Shape& shape, const GradientTile& tile, void* st
     if (tile.d_lse.data != nullptr) delta -= LoadLane(shape, tile, tile.d_lse, lane);
     state.delta[lane] = static_cast<float>(shape.scale * delta);
     state.lse[lane] = static_cast<float>(1.4426950408889634 * LoadLane(shape, tile, tile.lse, lane));
+    // Of a row that sees keys all the same: its sum was 0 / 0, and so are its probabilities.
+    if (state.lse[lane] == kNoMaximum) state.lse[lane] = std::numeric_limits<float>::quiet_NaN();
   }
 }
 

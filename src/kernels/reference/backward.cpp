@@ -72,6 +72,8 @@ void begin(const Shape& shape, const GradientTile& tile, void* state) {
   for (int lane = 0; lane < tile.lanes; ++lane) {
     const Row<Real> row = row_of<Real>(shape, state, lane);
     *row.lse = load_bits<float>(tile.lse.data, offset_of(shape, tile, tile.lse, lane));
+    // Of a row that sees keys all the same: its sum was 0 / 0, and so are its probabilities.
+    if (*row.lse == -std::numeric_limits<Real>::infinity()) *row.lse = std::numeric_limits<Real>::quiet_NaN();
     const std::int64_t o = offset_of(shape, tile, tile.o, lane);
     const std::int64_t d_o = offset_of(shape, tile, tile.d_o, lane);
     Real delta = 0;
@@ -123,7 +125,6 @@ void attend(const Shape& shape, const GradientTile& tile, const KeyRange& keys, 
     for (int lane = 0; lane < tile.lanes; ++lane) {
       if (!keys.full && (j < keys.lo[lane] || j >= keys.hi[lane])) continue;
       const Row<Real> row = row_of<Real>(shape, state, lane);
-      if (*row.lse == -std::numeric_limits<Real>::infinity()) continue;
       attend_pair(shape, row, scratch, lane);
     }
     add_to(gradients.d_k + j * dim_qk, scratch.d_key, dim_qk);
