@@ -25,7 +25,9 @@ void Link::complete(Transfer& transfer, ringattn_status status) {
   ended_.push(transfer);
 }
 
+// Where the carrier has it, it ends when that has let go.
 void Link::complete_lost(Transfer& transfer) {
+  if (transfer.acknowledged) return doom(transfer, RINGATTN_OK);
   if (lost_.empty()) {
     char tag[32];
     std::snprintf(tag, sizeof tag, "0x%" PRIx64, transfer.tag);
@@ -33,6 +35,7 @@ void Link::complete_lost(Transfer& transfer) {
     lost_ = "rank " + std::to_string(gone.rank) + " (" + gone.who + ") closed its link while rank " +
             std::to_string(rank_) + " had a transfer with it (tag " + tag + ")";
   }
+  if (transfer.carried) return doom(transfer, RINGATTN_ERR_PEER_LOST);
   complete(transfer, RINGATTN_ERR_PEER_LOST);
 }
 
@@ -125,10 +128,12 @@ void Link::end(ringattn_status status, const char* reason) {
   }
   for (Transfer& transfer : pool_) {
     if (transfer.state == Transfer::State::free || transfer.state == Transfer::State::ended) continue;
-    if (transfer.own) {
-      complete(transfer, status);
-    } else {
+    if (!transfer.own) {
       forget(transfer);
+    } else if (transfer.carried) {
+      doom(transfer, status);
+    } else {
+      complete(transfer, status);
     }
   }
   kick();
@@ -157,6 +162,7 @@ void Link::broadcast_abort() {
 // So this reads on, and waits, for a while, until the peers' kernels have everything.
 void Link::close() {
   const std::lock_guard lock(mutex_);
+  close_carrier();
   each_peer([this](Peer& each) { say_goodbye(each); });
   const auto deadline = Clock::now() + kCloseLimit;
   for (std::chrono::microseconds pause(20); Clock::now() < deadline;

@@ -24,6 +24,9 @@ enum class FrameType : std::uint16_t {
   done,       // id: all of it has arrived
   cancel,     // tag, id: takes an eager message or an offer back, unless it has met its receive
   canceled,   // id: it had not, and is forgotten
+  // Before the first transfer, where there is a carrier; `id` counts the attempts.
+  carrier_address,  // bytes: how the carrier of the peer is reached follows; none = it could not open one
+  carrier_verdict,  // status: whether the carrier of the peer reaches all ranks
   // Life.
   beat,        // see Beat below
   beat_taken,  // lets the teller send more
@@ -49,7 +52,8 @@ static_assert(sizeof(Frame) == 56);
 inline constexpr std::uint64_t kEagerBytes = 4096;     // larger messages wait for their receive
 inline constexpr std::uint32_t kEagerMessages = 64;    // unmatched ones per peer; more are offered
 inline constexpr std::uint64_t kPieceBytes = 1 << 20;  // between two pieces other frames get their turn
-inline constexpr std::uint32_t kBeatsUnderWay = 8;     // per peer; later ones replace each other
+inline constexpr std::uint64_t kCarrierAddressBytes = 4096;
+inline constexpr std::uint32_t kBeatsUnderWay = 8;  // per peer; later ones replace each other
 inline constexpr std::uint64_t kReasonBytes = 512;
 
 }  // namespace ringattn::tcp

@@ -29,15 +29,20 @@ timespec time_until(Clock::time_point deadline) {
 
 }  // namespace
 
-Link::Link(const ringattn_link_desc_v1& desc)
-    : ring_(desc), rank_(desc.rank), peers_(static_cast<std::size_t>(desc.world_size)) {
+Link::Link(const char* name, const ringattn_link_desc_v1& desc, std::unique_ptr<Carrier> carrier)
+    : name_(name),
+      host_(desc.host),
+      ring_(desc),
+      rank_(desc.rank),
+      peers_(static_cast<std::size_t>(desc.world_size)),
+      carrier_(std::move(carrier)) {
   for (std::int32_t rank = 0; rank < desc.world_size; ++rank) {
     peer(rank).rank = rank;
     peer(rank).beat.waits_for = -1;
   }
   beat_.waits_for = -1;
   pool_.reserve(static_cast<std::size_t>(64 + 2 * std::min(desc.world_size, 64)));
-  poll_set_.reserve(1 + kChannels * peers_.size());
+  poll_set_.reserve(2 + kChannels * peers_.size());
 }
 
 bool Link::open(std::string& error) {
@@ -81,13 +86,20 @@ bool Link::all_connected() {
   });
 }
 
-void Link::finish_connecting() {
+void Link::stop_listening() {
   const std::lock_guard lock(mutex_);
   listener_.reset();  // whoever comes now is a stranger
-  ready_ = true;
 }
 
-// The event, then two entries a rank; poll ignores those without a descriptor.
+void Link::finish_connecting() {
+  const std::lock_guard lock(mutex_);
+  ready_ = true;
+  if (carrier_ == nullptr || host_ == nullptr || host_->log == nullptr) return;
+  const std::string text = std::string(name_) + ": large messages go over " + carrier_->description();
+  host_->log(host_->self, RINGATTN_LOG_INFO, text.c_str());
+}
+
+// The event, then two entries a rank, then the carrier; poll ignores those without a descriptor.
 void Link::add_to_poll(std::vector<pollfd>& set) {
   const std::lock_guard lock(mutex_);
   set.push_back({event_.get(), POLLIN, 0});
@@ -99,6 +111,7 @@ void Link::add_to_poll(std::vector<pollfd>& set) {
       set.push_back({wanted ? stream.fd() : -1, events, 0});
     }
   }
+  set.push_back({carrier_ != nullptr && ready_ ? carrier_->descriptor() : -1, POLLIN, 0});
 }
 
 ringattn_status Link::advance() {
@@ -242,7 +255,7 @@ void Link::wait(std::uint64_t timeout_ns) {
     timespec left = time_until(deadline);
     {
       const std::lock_guard lock(mutex_);
-      if (has_news()) left = {};
+      if (has_news() || (carrier_ != nullptr && ready_ && !carrier_->prepare_wait())) left = {};
     }
     poll_set_.clear();
     add_to_poll(poll_set_);
@@ -294,6 +307,7 @@ void Link::handle(const std::vector<pollfd>& set) {
   for (std::size_t rank = 0; rank < peers_.size() && status_ == RINGATTN_OK; ++rank) {
     if ((set[2 + kChannels * rank].revents & kReadable) != 0) read_data(peers_[rank]);
   }
+  carry_on();
   each_peer([this](Peer& each) { flush(each); });
   reap();
 }

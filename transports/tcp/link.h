@@ -7,13 +7,16 @@
 #pragma once
 #include <poll.h>
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "ringattn/transport.h"
 #include "transports/tcp/addresses.h"
+#include "transports/tcp/carrier.h"
 #include "transports/tcp/handshake.h"
 #include "transports/tcp/stream.h"
 #include "transports/tcp/transfers.h"
@@ -40,16 +43,24 @@ struct Peer {
   ringattn_status abort_status = RINGATTN_OK;  // of the abort whose reason is being read
   char abort_reason[kReasonBytes] = "";
 
+  // What it said about its carrier: of each attempt, and whether that has come.
+  static constexpr int kAttempts = 2;
+  std::string carrier_address[kAttempts];
+  bool carrier_told[kAttempts] = {}, carrier_judged[kAttempts] = {}, carrier_good[kAttempts] = {};
+  int carrier_reading = -1;  // the attempt whose address is being read
+
   Stream& stream(Channel channel) { return channel == Channel::life ? life : data; }
 };
 
 class Link {
  public:
-  explicit Link(const ringattn_link_desc_v1& desc);
+  // With a carrier large messages go by it, else as pieces on the data connections. `name`: of the transport.
+  Link(const char* name, const ringattn_link_desc_v1& desc, std::unique_ptr<Carrier> carrier);
 
   // Until connected. On failure the text says why; nothing is left behind.
   bool open(std::string& error);
 
+  const char* name() const { return name_; }
   const Ring& ring() const { return ring_; }
   std::int32_t rank() const { return rank_; }
   std::int32_t world_size() const { return ring_.world_size; }
@@ -74,6 +85,14 @@ class Link {
   bool connected(std::int32_t rank, Channel channel);
   void adopt(std::int32_t rank, Channel channel, Fd socket);
   bool all_connected();
+  void stop_listening();
+  bool has_carrier() const { return carrier_ != nullptr; }
+  // One attempt after the other, on all ranks alike: open, heard(carrier_told), reach, heard(carrier_judged), good?
+  // open is false when there is no such attempt.
+  bool open_carrier(int attempt, std::string& error);
+  bool heard(bool (Peer::*what)[Peer::kAttempts], int attempt);
+  void reach_carriers(int attempt, std::string& error);
+  bool carriers_are_good(int attempt, std::string& error);
   void finish_connecting();
   void add_to_poll(std::vector<pollfd>& set);  // our event and all connections
   ringattn_status advance();                   // reads and writes what can be; the status of the link
@@ -113,6 +132,18 @@ class Link {
   void arrived(Peer& peer, Transfer& receive);
   void nonsense(Peer& peer, const Frame& frame);
 
+  bool on_carrier(Peer& peer, const Frame& frame);
+  bool by_carrier(const Transfer& transfer) const {
+    return carrier_ != nullptr && transfer.bytes > kEagerBytes;
+  }
+  void carry(Transfer& transfer, std::uint64_t key);
+  void carry_on();
+  void end_carried();
+  void carried(const Carrier::Ended& ended);
+  void doom(Transfer& carried, ringattn_status status);
+  void abandon_carrier();
+  void close_carrier();
+
   void complete(Transfer& transfer, ringattn_status status);
   void complete_lost(Transfer& transfer);
   void forget(Transfer& announced);
@@ -132,6 +163,8 @@ class Link {
     }
   }
 
+  const char* const name_;
+  const ringattn_host_v1* const host_;
   const Ring ring_;
   const std::int32_t rank_;
   LinkAddress self_;
@@ -144,6 +177,12 @@ class Link {
   Rooms rooms_{kEagerBytes};
   TransferQueue ended_;
   std::vector<pollfd> poll_set_;  // the owner's
+  std::unique_ptr<Carrier> carrier_;
+  std::vector<Carrier::Ended> carrier_ended_;
+  std::string carrier_address_;
+  bool carrier_good_ = false;
+  std::size_t doomed_ = 0;                               // transfers
+  std::chrono::steady_clock::time_point carrier_due_{};  // for the doomed ones
   ringattn_beat_v1 beat_{};
   bool told_ = false;
   bool ready_ = false;        // connected: transfers may be posted

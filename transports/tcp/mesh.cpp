@@ -27,7 +27,38 @@ Mesh::Mesh(Link& link, const std::vector<LinkAddress>& addresses) : link_(link),
 }
 
 ringattn_status Mesh::connect(Clock::time_point deadline, std::string& error) {
-  while (!link_.all_connected()) {
+  const ringattn_status status =
+      wait_for([this] { return link_.all_connected(); }, deadline, [this] { return missing(); }, error);
+  if (status != RINGATTN_OK) return status;
+  link_.stop_listening();
+  if (link_.has_carrier() && link_.world_size() > 1) return connect_carriers(deadline, error);
+  link_.finish_connecting();
+  return RINGATTN_OK;
+}
+
+// All ranks go through the same attempts, each until every rank has said how it went.
+ringattn_status Mesh::connect_carriers(Clock::time_point deadline, std::string& error) {
+  const auto silent = [] { return std::string("some have not said how they are reached"); };
+  std::string why;
+  for (int attempt = 0; link_.open_carrier(attempt, why); ++attempt) {
+    const auto told = [&] { return link_.heard(&Peer::carrier_told, attempt); };
+    const auto judged = [&] { return link_.heard(&Peer::carrier_judged, attempt); };
+    ringattn_status status = wait_for(told, deadline, silent, error);
+    if (status != RINGATTN_OK) return status;
+    link_.reach_carriers(attempt, why);
+    status = wait_for(judged, deadline, silent, error);
+    if (status != RINGATTN_OK) return status;
+    if (!link_.carriers_are_good(attempt, why)) continue;
+    link_.finish_connecting();
+    return RINGATTN_OK;
+  }
+  error = why;
+  return RINGATTN_ERR_TRANSPORT;
+}
+
+ringattn_status Mesh::wait_for(const std::function<bool()>& condition, Clock::time_point deadline,
+                               const std::function<std::string()>& missing, std::string& error) {
+  while (!condition()) {
     wait_until(deadline);
     receive_guests();
     move_dials();
@@ -39,11 +70,10 @@ ringattn_status Mesh::connect(Clock::time_point deadline, std::string& error) {
       return status;
     }
     if (peer_is_gone(error)) return RINGATTN_ERR_PEER_LOST;
-    if (Clock::now() < deadline) continue;
+    if (Clock::now() < deadline || condition()) continue;
     error = "not all ranks could be reached in time: " + missing();
     return RINGATTN_ERR_TIMEOUT;
   }
-  link_.finish_connecting();
   return RINGATTN_OK;
 }
 
@@ -51,7 +81,7 @@ void Mesh::fill_poll_set() {
   set_.clear();
   link_.add_to_poll(set_);
   listener_at_ = set_.size();
-  set_.push_back({link_.listener().get(), POLLIN, 0});
+  set_.push_back({link_.listener() ? link_.listener().get() : -1, POLLIN, 0});
   guests_at_ = set_.size();
   for (const Guest& guest : guests_) set_.push_back({guest.socket.get(), POLLIN, 0});
   dials_at_ = set_.size();

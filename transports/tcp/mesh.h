@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <string>
 #include <vector>
@@ -30,6 +31,10 @@ class Mesh {
     std::size_t got = 0;
   };
 
+  ringattn_status connect_carriers(Clock::time_point deadline, std::string& error);
+  // Moves everything on until the condition holds.
+  ringattn_status wait_for(const std::function<bool()>& condition, Clock::time_point deadline,
+                           const std::function<std::string()>& missing, std::string& error);
   void fill_poll_set();
   void wait_until(Clock::time_point deadline);
   void receive_guests();

@@ -126,6 +126,10 @@ void Link::on_data(Peer& peer) {
       return on_canceled(peer, frame);
     case FrameType::goodbye:
       return part(peer, Peer::State::left);
+    case FrameType::carrier_address:
+    case FrameType::carrier_verdict:
+      if (!on_carrier(peer, frame)) nonsense(peer, frame);
+      return;
     default:
       return nonsense(peer, frame);
   }
@@ -177,6 +181,7 @@ void Link::on_offer(Peer& peer, const Frame& frame) {
 
 void Link::accept(Peer& peer, Transfer& receive, std::uint64_t send) {
   receive.state = Transfer::State::moving;
+  if (by_carrier(receive)) carry(receive, receive.name());
   Frame frame{.type = FrameType::accept};
   frame.id = send;
   frame.other = receive.name();
@@ -191,12 +196,14 @@ void Link::on_accept(Peer& peer, const Frame& frame) {
   send->state = Transfer::State::moving;
   send->withdrawing = false;
   send->remote = frame.other;
+  if (by_carrier(*send)) return carry(*send, frame.other);
   peer.sending.push(*send);
 }
 
 void Link::on_piece(Peer& peer, const Frame& frame) {
   Transfer* const receive = pool_.find(frame.other, peer.rank);
-  const bool valid = receive != nullptr && receive->own && receive->kind == RINGATTN_TRANSFER_RECEIVE &&
+  const bool valid = receive != nullptr && receive->own && !by_carrier(*receive) &&
+                     receive->kind == RINGATTN_TRANSFER_RECEIVE &&
                      receive->state == Transfer::State::moving && frame.offset == receive->moved &&
                      frame.bytes <= kPieceBytes && frame.bytes <= receive->bytes - receive->moved &&
                      (frame.bytes > 0 || receive->bytes == 0);
@@ -209,6 +216,11 @@ void Link::on_piece(Peer& peer, const Frame& frame) {
 }
 
 void Link::on_payload(Peer& peer) {
+  if (peer.carrier_reading >= 0) {
+    peer.carrier_told[peer.carrier_reading] = true;
+    peer.carrier_reading = -1;
+    return;
+  }
   Transfer& target = *peer.incoming;
   peer.incoming = nullptr;
   if (target.own) {
@@ -232,10 +244,12 @@ void Link::arrived(Peer& peer, Transfer& receive) {
 void Link::on_done(Peer& peer, const Frame& frame) {
   Transfer* const send = pool_.find(frame.id, peer.rank);
   const bool known = send != nullptr && send->own && send->kind == RINGATTN_TRANSFER_SEND;
-  const bool valid =
-      known && (send->eager ? send->state == Transfer::State::announced
-                            : send->state == Transfer::State::moving && send->moved == send->bytes);
+  const bool valid = known && (send->eager ? send->state == Transfer::State::announced
+                                           : send->state == Transfer::State::moving &&
+                                                 (by_carrier(*send) || send->moved == send->bytes));
   if (!valid) return nonsense(peer, frame);
+  send->acknowledged = true;
+  if (send->carried) return;  // its memory is still in use
   if (send->eager) --peer.eager_out;
   complete(*send, RINGATTN_OK);
 }

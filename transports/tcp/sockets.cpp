@@ -1,12 +1,14 @@
 #include "transports/tcp/sockets.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 
 #include <cerrno>
+#include <cstring>
 
 namespace ringattn::tcp {
 namespace {
@@ -88,6 +90,32 @@ Fd make_event() { return Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)); }
 std::uint16_t local_port(const Fd& socket) { return local_address(socket).port(); }
 
 int family_of(const Fd& socket) { return local_address(socket).any.sa_family; }
+
+std::string interface_of(int socket) {
+  SocketAddress own;
+  socklen_t bytes = sizeof own.v6;
+  ifaddrs* list = nullptr;
+  if (::getsockname(socket, &own.any, &bytes) != 0 || ::getifaddrs(&list) != 0) return "";
+  const bool mapped = own.any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&own.v6.sin6_addr);
+  std::string name;
+  for (const ifaddrs* at = list; at != nullptr && name.empty(); at = at->ifa_next) {
+    if (at->ifa_addr == nullptr) continue;
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
+    const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr);
+    bool same = false;
+    if (at->ifa_addr->sa_family == AF_INET6 && own.any.sa_family == AF_INET6) {
+      same = std::memcmp(&v6->sin6_addr, &own.v6.sin6_addr, 16) == 0;
+    } else if (at->ifa_addr->sa_family == AF_INET) {
+      const void* const address =
+          mapped ? own.v6.sin6_addr.s6_addr + 12 : static_cast<const void*>(&own.v4.sin_addr);
+      const bool is_v4 = mapped || own.any.sa_family == AF_INET;
+      same = is_v4 && std::memcmp(&v4->sin_addr, address, 4) == 0;
+    }
+    if (same) name = at->ifa_name;
+  }
+  ::freeifaddrs(list);
+  return name;
+}
 
 int socket_error(const Fd& socket) {
   int error = 0;

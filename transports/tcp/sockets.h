@@ -54,6 +54,7 @@ Fd make_event();
 
 std::uint16_t local_port(const Fd& socket);
 int family_of(const Fd& socket);
+std::string interface_of(int socket);       // the one whose address it has; "" = none
 int socket_error(const Fd& socket);         // of a connect that has ended; 0 = connected
 void set_common_options(const Fd& socket);  // no delay
 // Finds a host that is gone: 4 s without any answer end the connection.

@@ -24,6 +24,9 @@ struct Transfer {
   bool own = true;           // posted here; else announced by the peer
   bool withdrawing = false;  // a send whose cancel has no answer yet
   bool eager = false;
+  bool carried = false;       // the carrier has it, and with it the memory
+  bool acknowledged = false;  // a carried send: all of it has arrived
+  bool doomed = false;        // a carried one that ends with `status`, whatever the carrier says
   std::int32_t kind = 0;
   std::int32_t peer = -1;
   ringattn_status status = RINGATTN_OK;
