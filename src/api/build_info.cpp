@@ -32,7 +32,7 @@ Json kernel_list(const std::string& forced) {
 
 Json transport_list() {
   Json list = Json::array();
-  for (const comm::TransportState& state : comm::transports()) {
+  for (const comm::TransportState& state : comm::transports(comm::Plugins::load)) {
     Json entry = {{"name", state.table->name},
                   {"score", state.score},
                   {"lends", (state.table->caps & RINGATTN_TRANSPORT_LENDS) != 0}};

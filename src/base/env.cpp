@@ -8,6 +8,7 @@ constexpr EnvVariable kVariables[] = {
     {kEnvLog, "log to standard error: error, warn, info or debug (only for contexts without a log function)"},
     {kEnvForceKernel, "the one kernel that plans may use, by name; a plan that it refuses fails"},
     {kEnvTransport, "the one transport that comms may use where the description names none"},
+    {kEnvPluginPath, "the folder of libringattn_ucx.so, where it is not beside the library"},
     {kEnvRank, "this process's rank, for ringattn_comm_create_from_environment"},
     {kEnvWorldSize, "how many ranks there are"},
     {kEnvLocalRank, "this process's number among the ranks of its host"},

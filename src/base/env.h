@@ -14,6 +14,7 @@ struct EnvVariable {
 inline constexpr const char* kEnvLog = "RINGATTN_LOG";
 inline constexpr const char* kEnvForceKernel = "RINGATTN_FORCE_KERNEL";
 inline constexpr const char* kEnvTransport = "RINGATTN_TRANSPORT";
+inline constexpr const char* kEnvPluginPath = "RINGATTN_PLUGIN_PATH";
 // Where a rank finds its ring (comm/launcher.h, which also reads launchers' own variables).
 inline constexpr const char* kEnvRank = "RINGATTN_RANK";
 inline constexpr const char* kEnvWorldSize = "RINGATTN_WORLD_SIZE";

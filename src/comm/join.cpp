@@ -52,7 +52,9 @@ Introduction introduce(const JoinRequest& request) {
   own.wish = request.transport.empty() ? env_value(kEnvTransport) : request.transport;
   own.group = random_text(16);
   own.secret = random_text(32);
-  for (const TransportState& state : transports()) {
+  // A ring of one rank needs none that has to be loaded.
+  const bool load = request.world > 1 || own.wish == "ucx";
+  for (const TransportState& state : transports(load ? Plugins::load : Plugins::leave)) {
     const bool fits = request.world == 1 || (state.table->caps & RINGATTN_TRANSPORT_PROCESSES) != 0;
     own.offers.push_back({state.table->name, fits ? state.score : 0,
                           fits ? state.why_not : "it connects ranks of one process only"});
@@ -61,7 +63,7 @@ Introduction introduce(const JoinRequest& request) {
 }
 
 const ringattn_transport_v1* table_of(const std::string& name) {
-  for (const TransportState& state : transports()) {
+  for (const TransportState& state : transports(Plugins::load)) {
     if (name == state.table->name) return state.table;
   }
   return nullptr;

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/env.h"
+#include "comm/plugins.h"
 
 extern "C" const ringattn_transport_v1* ringattn_transport_local_v1(void);
 extern "C" const ringattn_transport_v1* ringattn_transport_tcp_v1(void);
@@ -63,12 +64,13 @@ Status check_name(const std::string& name) {
 
 }  // namespace
 
-std::vector<TransportState> transports() {
+std::vector<TransportState> transports(Plugins plugins) {
   std::vector<const ringattn_transport_v1*> tables;
   {
     const std::lock_guard lock(registry().mutex);
     tables = registry().tables;
   }
+  if (plugins == Plugins::load) tables.push_back(ucx_table());
   std::vector<TransportState> states;
   for (const ringattn_transport_v1* table : tables) {
     const char* why = nullptr;
@@ -79,10 +81,15 @@ std::vector<TransportState> transports() {
 }
 
 Status choose_transport(const std::string& wished, const ringattn_transport_v1** out) {
-  const std::vector<TransportState> states = transports();
   const std::string forced = env_value(kEnvTransport);
   const bool from_environment = wished.empty() && !forced.empty();
   const std::string& name = wished.empty() ? forced : wished;
+  // Any that is built in serves ranks of one process at least as well.
+  std::vector<TransportState> states = transports(Plugins::leave);
+  const bool known =
+      name.empty() || std::any_of(states.begin(), states.end(),
+                                  [&](const TransportState& state) { return name == state.table->name; });
+  if (!known) states = transports(Plugins::load);
   const std::string field = from_environment ? kEnvTransport : "transport";
   const TransportState* best = nullptr;
   for (const TransportState& state : states) {
@@ -120,11 +127,13 @@ Status register_transport(const ringattn_transport_v1* table) {
   if (connects != (table->address != nullptr) || connects != (table->connect != nullptr))
     return invalid("transport: address and connect, expected both with TRANSPORT_PROCESSES, else NULL");
   const std::lock_guard lock(registry().mutex);
-  for (const ringattn_transport_v1* known : registry().tables) {
-    if (std::string(known->name) == table->name) {
-      return invalid("transport.name: \"" + std::string(table->name) +
-                     "\" exists already, expected a new name");
-    }
+  bool exists = std::string(table->name) == "ucx";
+  for (const ringattn_transport_v1* other : registry().tables) {
+    exists = exists || std::string(other->name) == table->name;
+  }
+  if (exists) {
+    return invalid("transport.name: \"" + std::string(table->name) +
+                   "\" exists already, expected a new name");
   }
   registry().tables.push_back(table);
   return {};

@@ -1,5 +1,6 @@
 // Which transports there are, and which one to take.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,13 @@ struct TransportState {
   std::string why_not;
 };
 
-// The built-in ones, then those the application registered.
-std::vector<TransportState> transports();
+// The built-in ones, then those the application registered, then, where wanted, those that have to be loaded. What is
+// loaded stays in the process.
+enum class Plugins : std::uint8_t { leave, load };
+std::vector<TransportState> transports(Plugins plugins);
 
-// `wished` empty: what RINGATTN_TRANSPORT names, else the highest score.
+// For ranks of one process. `wished` empty: what RINGATTN_TRANSPORT names, else the highest score of those that need not be
+// loaded.
 Status choose_transport(const std::string& wished, const ringattn_transport_v1** out);
 
 Status register_transport(const ringattn_transport_v1* table);

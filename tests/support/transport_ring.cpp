@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/plugins.h"
 #include "transports/local/local.h"
 #include "transports/tcp/tcp.h"
 
@@ -22,6 +23,9 @@ std::vector<TransportSubject> transport_subjects() {
   const FakeScript slow{.seed = 7, .max_delay_us = 300, .reorder = true};
   return {{"local", ringattn_transport_local_v1(), plain},
           {"tcp", ringattn_transport_tcp_v1(), plain},
+#ifdef RINGATTN_HAS_UCX
+          {"ucx", comm::ucx_table(), plain},
+#endif
           {"fake_lend", fake_lend(), plain},
           {"fake_copy", fake_copy(), plain},
           {"fake_lend_slow", fake_lend(), slow},
