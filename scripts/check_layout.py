@@ -15,7 +15,8 @@ TEST = ROOT / "tests/abi/offsets_test.c"
 def structs():
     """(struct, its fields) in the order of the headers."""
     found = []
-    for header in ("ringattn.h", "ringattn/backward.h", "ringattn/inspect.h", "ringattn/processes.h", "ringattn/shards.h", "ringattn/transport.h"):
+    parts = ("backward", "inspect", "processes", "shards", "transport")
+    for header in ("ringattn.h", *(f"ringattn/{part}.h" for part in parts)):
         text = re.sub(r"/\*.*?\*/", " ", (ROOT / "include" / header).read_text(), flags=re.DOTALL)
         for match in re.finditer(r"typedef struct (\w+) \{(.*?)\n\} \1;", text, re.DOTALL):
             fields = []

@@ -12,8 +12,9 @@ extern "C" {
 /* Three ways to meet. Each makes one rank's comm; every rank of the ring calls the same function, with its own
  * rank, and blocks until all are there (at most arrival_timeout_ms). The ranks agree on a transport: the best
  * that all of them can run, or the one that desc->transport or RINGATTN_TRANSPORT names on every rank. A rank
- * that refuses its own arguments gets its own status, the others PEER_REFUSED; nobody hangs. Then all of
- * ringattn.h is as for local ranks, except that array forms drive the ranks of this process alone.
+ * that cannot open its link or reach its peers gets its own status, the others PEER_REFUSED. Arguments are
+ * checked before a rank meets anybody: one with wrong ones is to the others a rank that does not come. Then all
+ * of ringattn.h is as for local ranks, except that array forms drive the ranks of this process alone.
  *
  * desc: as for ringattn_comm_create_local; with the environment, world_size may be 0.
  *

@@ -16,6 +16,9 @@ constexpr EnvVariable kVariables[] = {
     {kEnvSecret, "what only the ranks of a ring know; needed to meet beyond one machine. Never shown"},
     {kEnvInsecure, "1 = ranks may meet beyond one machine without a secret"},
     {kEnvInterface, "the interface or address that ranks listen on and connect from"},
+    // Read by transports/tcp, which sees nothing of src/.
+    {"RINGATTN_TCP_INTERFACE", "the interface whose first address the transport tcp listens on"},
+    {"RINGATTN_TCP_ADDRESS", "the numeric address that the transport tcp listens on"},
 };
 }  // namespace
 

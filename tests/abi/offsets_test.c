@@ -167,6 +167,9 @@ AT(ringattn_event, start_ns, 24);
 AT(ringattn_event, end_ns, 32);
 AT(ringattn_event, bytes, 40);
 
+SIZE(ringattn_unique_id, 256);
+AT(ringattn_unique_id, bytes, 0);
+
 SIZE(ringattn_host_v1, 24);
 AT(ringattn_host_v1, struct_size, 0);
 AT(ringattn_host_v1, reserved, 4);

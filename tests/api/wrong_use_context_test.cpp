@@ -84,30 +84,8 @@ void add_context_rows(Rows& rows) {
   }
 }
 
-std::vector<Bend<ringattn_comm_desc>> comm_bends() {
-  using Desc = ringattn_comm_desc;
-  std::vector<Bend<Desc>> bends = size_bends<Desc>("ringattn_comm_desc", "comm_desc");
-  const auto number = [&](const char* field, std::int32_t Desc::*member,
-                          const std::vector<std::int32_t>& values) {
-    append(bends,
-           number_bends<Desc, std::int32_t>(std::string("ringattn_comm_desc.") + field, member, values));
-  };
-  number("world_size", &Desc::world_size, {0, -1, 4097, kMost32, -kMost32 - 1});
-  number("timeout_ms", &Desc::timeout_ms, {-2, -kMost32 - 1});
-  number("arrival_timeout_ms", &Desc::arrival_timeout_ms, {-2, -kMost32 - 1});
-  for (const char* name : {"", "LOCAL", "local ", "smoke_signals", "two\nlines", "%s%n"}) {
-    if (*name == 0) continue;
-    bends.push_back({"ringattn_comm_desc.transport",
-                     name,
-                     [name](Padded<Desc>& d) { d.value.transport = name; },
-                     RINGATTN_ERR_NOT_FOUND,
-                     {"transport: \"", "local"}});
-  }
-  return bends;
-}
-
 void add_comm_rows(Rows& rows) {
-  for (const Bend<ringattn_comm_desc>& bend : comm_bends()) {
+  for (const Bend<ringattn_comm_desc>& bend : comm_desc_bends()) {
     rows.push_back(
         {"ringattn_comm_create_local", bend.field, bend.what, bend.status, bend.words, [bend](Bench& b) {
            Padded<ringattn_comm_desc> desc;
@@ -199,6 +177,31 @@ std::vector<Bend<ringattn_transport_v1>> transport_bends() {
   bend("ask", "NULL", [](Table& t) { t.ask = nullptr; }, {"transport", "NULL"});
   bend("abort", "NULL", [](Table& t) { t.abort = nullptr; }, {"transport", "NULL"});
   bend("state", "NULL", [](Table& t) { t.state = nullptr; }, {"transport", "NULL"});
+  for (const std::uint64_t caps : {std::uint64_t{3}, std::uint64_t{4}, ~std::uint64_t{0}})
+    bend("caps", "unknown", [caps](Table& t) { t.caps = caps; }, {"transport.caps: " + std::to_string(caps)});
+  const auto address = [](void*, void*, std::uint64_t, std::uint64_t*) { return ringattn_status{-200}; };
+  const auto connect = [](void*, const ringattn_address_v1*, std::int32_t, const char**) {
+    return ringattn_status{-200};
+  };
+  const std::vector<std::string> both = {"transport: address and connect", "TRANSPORT_PROCESSES"};
+  bend(
+      "address", "without PROCESSES", [address](Table& t) { t.address = address; }, both);
+  bend(
+      "connect", "without PROCESSES", [connect](Table& t) { t.connect = connect; }, both);
+  bend(
+      "address", "NULL with PROCESSES",
+      [connect](Table& t) {
+        t.caps = RINGATTN_TRANSPORT_PROCESSES;
+        t.connect = connect;
+      },
+      both);
+  bend(
+      "connect", "NULL with PROCESSES",
+      [address](Table& t) {
+        t.caps = RINGATTN_TRANSPORT_PROCESSES;
+        t.address = address;
+      },
+      both);
   return bends;
 }
 
@@ -219,6 +222,28 @@ void add_transport_rows(Rows& rows) {
 }
 
 }  // namespace
+
+std::vector<Bend<ringattn_comm_desc>> comm_desc_bends() {
+  using Desc = ringattn_comm_desc;
+  std::vector<Bend<Desc>> bends = size_bends<Desc>("ringattn_comm_desc", "comm_desc");
+  const auto number = [&](const char* field, std::int32_t Desc::*member,
+                          const std::vector<std::int32_t>& values) {
+    append(bends,
+           number_bends<Desc, std::int32_t>(std::string("ringattn_comm_desc.") + field, member, values));
+  };
+  number("world_size", &Desc::world_size, {0, -1, 4097, kMost32, -kMost32 - 1});
+  number("timeout_ms", &Desc::timeout_ms, {-2, -kMost32 - 1});
+  number("arrival_timeout_ms", &Desc::arrival_timeout_ms, {-2, -kMost32 - 1});
+  for (const char* name : {"", "LOCAL", "local ", "smoke_signals", "two\nlines", "%s%n"}) {
+    if (*name == 0) continue;
+    bends.push_back({"ringattn_comm_desc.transport",
+                     name,
+                     [name](Padded<Desc>& d) { d.value.transport = name; },
+                     RINGATTN_ERR_NOT_FOUND,
+                     {"transport: \"", "local"}});
+  }
+  return bends;
+}
 
 Rows rows_of_context() {
   Rows rows;

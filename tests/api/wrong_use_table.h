@@ -89,7 +89,8 @@ void append(List& to, List from) {
 
 // In wrong_use_plan_test.cpp, wrong_use_args_test.cpp and wrong_use_tensors_test.cpp.
 std::vector<Bend<ringattn_plan_desc>> plan_desc_bends();
-std::vector<Bend<ringattn_call>> call_bends();  // of the packed problem
+std::vector<Bend<ringattn_call>> call_bends();            // of the packed problem
+std::vector<Bend<ringattn_comm_desc>> comm_desc_bends();  // in wrong_use_context_test.cpp
 // A wrong argument of one rank, of forward and of backward.
 struct ArgsBend {
   std::string field, what;
@@ -102,9 +103,10 @@ std::vector<ArgsBend> tensor_bends();
 std::vector<ArgsBend> overlap_bends();
 std::vector<ArgsBend> args_bends();
 
-Rows rows_of_handles();  // wrong_use_handles_test.cpp
-Rows rows_of_context();  // wrong_use_context_test.cpp
-Rows rows_of_plan();     // wrong_use_plan_test.cpp
+Rows rows_of_handles();    // wrong_use_handles_test.cpp
+Rows rows_of_context();    // wrong_use_context_test.cpp
+Rows rows_of_processes();  // wrong_use_processes_test.cpp
+Rows rows_of_plan();       // wrong_use_plan_test.cpp
 Rows rows_of_calls();    // wrong_use_args_test.cpp: everything that takes a ringattn_call, and the arguments
 Rows rows_of_tensors();  // wrong_use_tensors_test.cpp
 Rows rows_of_copies();   // wrong_use_copies_test.cpp: shard, unshard, merge

@@ -13,8 +13,8 @@ namespace {
 const Rows& all_rows() {
   static const Rows rows = [] {
     Rows all;
-    for (const auto part :
-         {rows_of_handles, rows_of_context, rows_of_plan, rows_of_calls, rows_of_tensors, rows_of_copies}) {
+    for (const auto part : {rows_of_handles, rows_of_context, rows_of_processes, rows_of_plan, rows_of_calls,
+                            rows_of_tensors, rows_of_copies}) {
       append(all, part());
     }
     return all;

@@ -81,7 +81,7 @@ TEST_F(RendezvousHostile, AWrongSecretGetsNoAnswer) {
   expect_silence(std::string(wrong.begin(), wrong.end()));
   const UniqueId other = UniqueId::make(Key::random(), port(), id().addresses());
   std::unique_ptr<Meeting> meeting;
-  expect_failure(Meeting::join(other, 0, 2, patience(1'000), meeting), RINGATTN_ERR_TIMEOUT,
+  expect_failure(Meeting::join(other, 0, 2, patience(2'000), meeting), RINGATTN_ERR_TIMEOUT,
                  {"closed the connection before it answered", "same secret"});
   expect_meeting(*host_, 2);
 }
@@ -99,7 +99,7 @@ TEST_F(RendezvousHostile, OtherProtocolsGetNoAnswer) {
   const HelloBytes right = hello(id().secret(), 0, 2);
   std::copy_n(right.begin(), 24, no_mac.begin());
   expect_silence(no_mac);
-  EXPECT_LT(seconds_since(start), 2.0) << "they need not wait for the deadline";
+  EXPECT_LT(seconds_since(start), 4.0) << "they need not wait for the deadline";
   expect_meeting(*host_, 2);
 }
 
@@ -136,7 +136,7 @@ TEST_F(RendezvousHostile, SilenceAndDripEndAtTheDeadline) {
     --strangers;
   });
   EXPECT_GE(seconds_since(start), 0.29);
-  EXPECT_LT(seconds_since(start), 3.0);
+  EXPECT_LT(seconds_since(start), 5.0);
 }
 
 TEST_F(RendezvousHostile, AHundredStrangersHoldUpNobody) {

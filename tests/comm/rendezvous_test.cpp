@@ -140,24 +140,24 @@ TEST(Rendezvous, ALateRankIsWaitedFor) {
 TEST(Rendezvous, RanksThatNeverComeAreNamed) {
   std::unique_ptr<MeetingHost> host;
   HostOptions options = loopback_host(5);
-  options.timeout_ms = 300;
+  options.timeout_ms = 1'000;
   expect_ok(MeetingHost::start(options, host));
   const auto start = Clock::now();
-  const std::vector<std::string> words = {"ranks 2 and 4 did not come", "300 ms",
+  const std::vector<std::string> words = {"ranks 2 and 4 did not come", "1000 ms",
                                           "meeting of 5 ranks at 127.0.0.1:"};
   support::run_threads(3, [&](int i) {
     const int rank = i == 2 ? 3 : i;
     expect_failure(whole_meeting(host->id(), rank, 5), RINGATTN_ERR_TIMEOUT, words);
   });
-  expect_failure(host->wait(2'000), RINGATTN_ERR_TIMEOUT, words);
-  EXPECT_LT(seconds_since(start), 3.0);
+  expect_failure(host->wait(10'000), RINGATTN_ERR_TIMEOUT, words);
+  EXPECT_LT(seconds_since(start), 5.0);
 }
 
 TEST(Rendezvous, ARanksOwnDeadlineEndsTheMeetingForAll) {
   std::unique_ptr<MeetingHost> host;
   expect_ok(MeetingHost::start(loopback_host(3), host));
   support::run_threads(2, [&](int rank) {
-    const Status status = whole_meeting(host->id(), rank, 3, 1, patience(rank == 1 ? 200 : 20'000));
+    const Status status = whole_meeting(host->id(), rank, 3, 1, patience(rank == 1 ? 1'000 : 20'000));
     expect_failure(status, RINGATTN_ERR_TIMEOUT, {"rank 1's time of", "rank 2 did not come"});
   });
 }
@@ -165,7 +165,7 @@ TEST(Rendezvous, ARanksOwnDeadlineEndsTheMeetingForAll) {
 TEST(Rendezvous, ARankThatGivesNothingIsNamed) {
   std::unique_ptr<MeetingHost> host;
   HostOptions options = loopback_host(3);
-  options.timeout_ms = 500;
+  options.timeout_ms = 1'500;
   expect_ok(MeetingHost::start(options, host));
   std::atomic<int> ended{0};
   support::run_threads(3, [&](int rank) {
@@ -194,8 +194,8 @@ TEST(Rendezvous, ARankThatDiesInARoundIsNamed) {
     expect_failure(gather_rounds(*meeting, 1), RINGATTN_ERR_PEER_LOST,
                    {"rank 2 (127.0.0.1:", "round 2", "closed"});
   });
-  expect_failure(host->wait(1'000), RINGATTN_ERR_PEER_LOST, {"rank 2"});
-  EXPECT_LT(seconds_since(start), 3.0);
+  expect_failure(host->wait(10'000), RINGATTN_ERR_PEER_LOST, {"rank 2"});
+  EXPECT_LT(seconds_since(start), 5.0);
 }
 
 TEST(Rendezvous, ARankThatLeftIsMissedInTheNextRound) {
@@ -262,11 +262,11 @@ TEST(Rendezvous, AllAddressesThatWereTriedAreListed) {
   const std::string number = std::to_string(port);
   std::unique_ptr<Meeting> meeting;
   const auto start = Clock::now();
-  expect_failure(Meeting::join(id, 1, 2, patience(250), meeting), RINGATTN_ERR_TIMEOUT,
-                 {"rank 1", "250 ms", "127.0.0.9:" + number + ": Connection refused",
+  expect_failure(Meeting::join(id, 1, 2, patience(600), meeting), RINGATTN_ERR_TIMEOUT,
+                 {"rank 1", "600 ms", "127.0.0.9:" + number + ": Connection refused",
                   "127.0.0.1:" + number + ": Connection refused"});
-  EXPECT_GE(seconds_since(start), 0.25);
-  EXPECT_LT(seconds_since(start), 2.0);
+  EXPECT_GE(seconds_since(start), 0.6);
+  EXPECT_LT(seconds_since(start), 5.0);
 }
 
 // A listener whose queue is full drops every further connection request, as a dead interface would.
@@ -289,7 +289,7 @@ TEST(Rendezvous, ADeadAddressInFrontCostsAMoment) {
   const auto start = Clock::now();
   support::run_threads(4, [&](int rank) { expect_ok(whole_meeting(both, rank, 4)); });
   EXPECT_GE(seconds_since(start), 0.1) << "the dead address was not dead";
-  EXPECT_LT(seconds_since(start), 3.0);
+  EXPECT_LT(seconds_since(start), 5.0);
 }
 
 TEST(Rendezvous, AForkedChildLeavesTheMeetingAlone) {

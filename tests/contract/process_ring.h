@@ -96,7 +96,7 @@ class ProcessRing {
     if (options_.before_connect) options_.before_connect(*this);
     for (Child& child : children_) {
       if (options_.before_last && &child == &children_.back()) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
         options_.before_last(*this);
       }
       for (const std::string& address : addresses_) child.line.send(address);

@@ -49,6 +49,22 @@ TEST_P(Problems, AreWithinTheirLimits) {
   }
 }
 
+// Every 19th of them over tcp.
+TEST(ProblemsOverTcp, AreWithinTheirLimits) {
+  const std::vector<NumberedLine>& lines = ci_lines();
+  std::size_t backward = 0, forward = 0;
+  for (std::size_t i = 0; i < lines.size(); i += 19) {
+    ProblemLine problem;
+    ASSERT_FALSE(parse_problem(lines[i].text, problem).has_value()) << "ci.txt:" << lines[i].number;
+    problem.transport = "tcp";
+    const VerifyResult result = verify(problem, 1, options_for(lines[i].number));
+    EXPECT_TRUE(result.ok) << "ci.txt:" << lines[i].number << ": " << to_text(result);
+    (problem.backward ? backward : forward) += 1;
+  }
+  EXPECT_GE(forward, 10u);
+  EXPECT_GE(backward, 10u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ci, Problems, ::testing::Range(0, kChunks));
 
 TEST(ProblemsFile, HasManyDifferentProblemsOfEveryKind) {

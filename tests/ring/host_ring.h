@@ -196,9 +196,9 @@ struct Over {
   const char* transport;
   const char* pass;
 };
-inline constexpr Over kEverything[] = {{"local", "forward"},      {"ring_lend", "forward"},
-                                       {"ring_copy", "forward"},  {"local", "backward"},
-                                       {"ring_lend", "backward"}, {"ring_copy", "backward"}};
+inline constexpr Over kEverything[] = {
+    {"local", "forward"},  {"ring_lend", "forward"},  {"ring_copy", "forward"},  {"tcp", "forward"},
+    {"local", "backward"}, {"ring_lend", "backward"}, {"ring_copy", "backward"}, {"tcp", "backward"}};
 inline std::string name_of(const Over& over) {
   return std::string(over.transport).append("_").append(over.pass);
 }

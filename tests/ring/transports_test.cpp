@@ -31,6 +31,18 @@ const char* const kProblems[] = {
 
 class RingTransport : public ::testing::TestWithParam<Over> {};
 
+// Twice with one thread a rank and twice with one for all.
+void expect_bits(HostRing& ring, std::uint64_t expected, const std::string& what) {
+  for (int round = 0; round < 2; ++round) {
+    ring.poison_outputs();
+    for (const ringattn_status status : ring.execute_on_threads()) EXPECT_EQ(status, RINGATTN_OK) << what;
+    EXPECT_EQ(ring.hash(), expected) << what << " on threads";
+    ring.poison_outputs();
+    EXPECT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
+    EXPECT_EQ(ring.hash(), expected) << what << " array";
+  }
+}
+
 TEST_P(RingTransport, DelayAndOrderDoNotChangeABit) {
   const Watchdog watchdog("delayed transfers", 120);
   for (const char* problem : kProblems) {
@@ -44,16 +56,24 @@ TEST_P(RingTransport, DelayAndOrderDoNotChangeABit) {
       options.script.max_delay_us = seed == 1 ? 0 : 1500;
       options.script.reorder = true;
       HostRing ring(context, line, options);
-      for (int round = 0; round < 2; ++round) {
-        ring.poison_outputs();
-        for (const ringattn_status status : ring.execute_on_threads()) EXPECT_EQ(status, RINGATTN_OK) << line;
-        EXPECT_EQ(ring.hash(), expected) << line << " seed " << seed << " on threads";
-        ring.poison_outputs();
-        EXPECT_EQ(ring.execute_all(), RINGATTN_OK) << ringattn_last_error();
-        EXPECT_EQ(ring.hash(), expected) << line << " seed " << seed << " array";
-      }
+      expect_bits(ring, expected, line + " seed " + std::to_string(seed));
     }
     EXPECT_EQ(test::fake_counts().open_loans, 0u) << line << ": a loan was not given back";
+  }
+}
+
+TEST(RingOverTcp, TheBitsAreThoseOfTheLocalTransport) {
+  const Watchdog watchdog("problems over tcp", 120);
+  for (const char* pass : {"forward", "backward"}) {
+    for (const char* problem : kProblems) {
+      const std::string line = with_pass(problem, {"tcp", pass});
+      const std::uint64_t expected = answer_of_local(line);
+      const HostContext context;
+      HostRingOptions options;
+      options.transport = "tcp";
+      HostRing ring(context, line, options);
+      expect_bits(ring, expected, line);
+    }
   }
 }
 

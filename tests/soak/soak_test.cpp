@@ -158,8 +158,8 @@ class SoakGenerator {
       for (int rank = 0; rank < soak.problem.ranks; ++rank)
         options.start_delay_ms.push_back(static_cast<int>(random_.below(4)));
     }
-    constexpr const char* kTransports[] = {"local", "fake_lend", "fake_copy"};
-    soak.problem.transport = kTransports[random_.below(3)];
+    constexpr const char* kTransports[] = {"local", "fake_lend", "fake_copy", "tcp"};
+    soak.problem.transport = kTransports[random_.below(4)];
     soak.script.seed = random_.bits();
     soak.script.reorder = one_in(2);
     constexpr std::uint32_t kDelays[] = {0, 30, 300};
@@ -186,7 +186,7 @@ std::string text_of(const SoakCase& soak) {
 // The command line knows no fake transports, and the data do not depend on the transport.
 std::string command_of(const SoakCase& soak) {
   ProblemLine problem = soak.problem;
-  if (problem.transport != "local") problem.transport.clear();
+  if (problem.transport.starts_with("fake_")) problem.transport.clear();
   return std::string("ringattn verify \"").append(to_line(problem)).append("\"");
 }
 
@@ -204,9 +204,9 @@ class SoakCounts {
     ++seen_[std::string("offset ").append(p.offset ? "given" : "none")];
     ++seen_[std::string("drive ").append(soak.options.drive == Drive::kThreads ? "threads" : "array")];
   }
-  // 3 transports, 8 rings, 4 partitions, 3 scopes, 3 cuts, 8 masks, and three times two.
+  // 4 transports, 8 rings, 4 partitions, 3 scopes, 3 cuts, 8 masks, and three times two.
   std::size_t kinds() const { return seen_.size(); }
-  static constexpr std::size_t kAll = 3 + 8 + 4 + 3 + 3 + 8 + 2 + 2 + 2;
+  static constexpr std::size_t kAll = 4 + 8 + 4 + 3 + 3 + 8 + 2 + 2 + 2;
 
  private:
   std::map<std::string, int> seen_;
