@@ -409,7 +409,8 @@ typedef void (*ringattn_progress_fn)(void* user, int32_t rank, int32_t done, int
 
 /* This rank's shards. The seq axis of q, o (and lse) is at least this call's local length of the queries
  * and at most the plan's local capacity (section 12); k and v likewise. Local rows beyond the call's local
- * length are padding: not read; O = 0, lse = -inf. */
+ * length are padding: not read; O = 0, lse = -inf. Memory that is written must be read or written nowhere
+ * else by any rank: checked within a call, so for all ranks of an array; between calls it is up to you. */
 typedef struct ringattn_forward_args {
   uint32_t struct_size;
   uint32_t flags;           /* 0 */
@@ -421,7 +422,8 @@ typedef struct ringattn_forward_args {
   /* out: [batch, heads, local q, 1], F32, natural logarithm; NULL = not wanted */
   const ringattn_tensor* lse;
   const ringattn_call* call; /* NULL = the plan's full lengths */
-  /* with RINGATTN_PLAN_CALLER_WORKSPACE: at least the plan's workspace_bytes, so aligned; else NULL */
+  /* with RINGATTN_PLAN_CALLER_WORKSPACE: at least the plan's workspace_bytes, so aligned, of no tensor; else
+   * NULL */
   void* workspace;
   uint64_t workspace_bytes;
   ringattn_progress_fn progress; /* NULL = none */

@@ -38,7 +38,8 @@ typedef struct ringattn_backward_args {
   const ringattn_tensor* d_k;
   const ringattn_tensor* d_v;
   const ringattn_call* call; /* that of the forward; NULL = the plan's full lengths */
-  /* with RINGATTN_PLAN_CALLER_WORKSPACE: at least the plan's workspace_bytes, so aligned; else NULL */
+  /* with RINGATTN_PLAN_CALLER_WORKSPACE: at least the plan's workspace_bytes, so aligned, of no tensor; else
+   * NULL */
   void* workspace;
   uint64_t workspace_bytes;
   ringattn_progress_fn progress; /* NULL = none */

@@ -1,8 +1,10 @@
 #include "api/execute.h"
 
 #include <algorithm>
+#include <span>
 
 #include "api/guard.h"
+#include "api/memory_check.h"
 #include "api/plan_desc.h"
 #include "api/read_struct.h"
 #include "plan/agree.h"
@@ -54,6 +56,26 @@ struct Starting {
   std::byte* workspace = nullptr;
   Status refusal;
 };
+
+constexpr std::int32_t kInline = 16;  // a warm call of so many ranks allocates nothing
+
+// What one rank of the call writes, none may read. Refuses for the rank that is to blame.
+bool share_memory(std::int32_t count, ringattn_plan* const* plans, const ExecutionCall& call,
+                  Starting* starting) {
+  Operands few[kInline];
+  std::vector<Operands> many(count > kInline ? static_cast<std::size_t>(count) : 0);
+  const std::span<Operands> ranks(count > kInline ? many.data() : few, static_cast<std::size_t>(count));
+  for (std::int32_t i = 0; i < count; ++i) {
+    const plan::Plan& plan = plans[i]->plan;
+    const bool own = (plan.problem.flags & RINGATTN_PLAN_CALLER_WORKSPACE) != 0 && plan.workspace_bytes > 0;
+    ranks[static_cast<std::size_t>(i)] = {&starting[i].tensors, own ? starting[i].workspace : nullptr,
+                                          plan.workspace_bytes, call.backward(), plan.rank};
+  }
+  std::size_t wrong = 0;
+  const Status status = check_memory(ranks, &wrong);
+  if (!status.ok()) starting[wrong].refusal = status;
+  return !status.ok();
+}
 
 // All ranks of the ring are here: their values are compared without a message.
 Status compare_in_memory(std::int32_t count, ringattn_plan* const* plans, const Starting* starting) {
@@ -117,6 +139,7 @@ Status start(std::int32_t count, ringattn_plan* const* plans, ExecutionCall& cal
     }
     refused = refused || !starting[i].refusal.ok();
   }
+  refused = refused || share_memory(count, plans, call, starting);
   const bool in_memory = whole_ring(count, plans);
   if (in_memory) RINGATTN_TRY(compare_in_memory(count, plans, starting));
   std::unique_ptr<ringattn_request> handle;
@@ -155,7 +178,6 @@ Status execute(std::int32_t count, ringattn_plan* const* plans, ExecutionCall& c
   if (plans == nullptr) return invalid("plans: NULL, expected count handles");
   if (count > 1) RINGATTN_TRY(call.check_step());
   RINGATTN_TRY(check_plans(count, plans));
-  constexpr std::int32_t kInline = 16;  // a warm call of so many ranks allocates nothing
   if (count <= kInline) {
     Starting few[kInline];
     return start(count, plans, call, out, few);

@@ -3,6 +3,7 @@
 
 #include "api/guard.h"
 #include "api/handles.h"
+#include "api/overlap.h"
 #include "api/tensor_check.h"
 #include "kernels/kernel.h"
 
@@ -34,17 +35,17 @@ Status check_outputs(const Merge& m) {
   } pairs[] = {
       {"o_a", m.o_a, in_place}, {"lse_a", m.lse_a, false}, {"o_b", m.o_b, false}, {"lse_b", m.lse_b, false}};
   for (const auto& pair : pairs) {
-    if (!pair.allowed && api::may_overlap(m.o, pair.view)) {
+    if (!pair.allowed && api::overlap(m.o, pair.view)) {
       return invalid(std::string("o.data: overlaps ") + pair.name +
                      ", expected memory of its own, or exactly o_a");
     }
     const bool lse_allowed = lse_in_place && std::strcmp(pair.name, "lse_a") == 0;
-    if (!lse_allowed && api::may_overlap(m.lse, pair.view)) {
+    if (!lse_allowed && api::overlap(m.lse, pair.view)) {
       return invalid(std::string("lse.data: overlaps ") + pair.name +
                      ", expected memory of its own, or exactly lse_a");
     }
   }
-  if (api::may_overlap(m.o, m.lse)) return invalid("lse.data: overlaps o, expected memory of its own");
+  if (api::overlap(m.o, m.lse)) return invalid("lse.data: overlaps o, expected memory of its own");
   return {};
 }
 

@@ -3,6 +3,7 @@
 
 #include "api/guard.h"
 #include "api/handles.h"
+#include "api/overlap.h"
 #include "api/read_struct.h"
 #include "api/tensor_check.h"
 #include "plan/call_check.h"
@@ -117,8 +118,7 @@ Status copy(const ringattn_plan* plan, std::int32_t axis, std::int32_t rank, con
                      ", expected at least the local length (" + std::to_string(length) + ")");
     }
   }
-  if (api::may_overlap(global, local))
-    return invalid("local.data: overlaps global, expected memory of its own");
+  if (api::overlap(global, local)) return invalid("local.data: overlaps global, expected memory of its own");
   if (global.empty() || local.empty()) return {};
   for (std::int64_t row = 0; row < batch; ++row) copy_rows(place, row, global, local, to_local);
   return {};

@@ -163,46 +163,4 @@ Status read_shards(const plan::Plan& plan, const schedule::Layout& layout, const
   return read_tensor(v, "v", TensorUse::input, in, {p.batch, rows_k, p.kv_heads, p.head_dim_v}, out.v);
 }
 
-Status check_overlaps(std::span<const NamedTensor> outputs, std::span<const NamedTensor> inputs) {
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i].view == nullptr) continue;
-    const auto refuse = [&](const NamedTensor& other) {
-      return invalid(std::string(outputs[i].name) + ".data: overlaps " + other.name +
-                     ", expected memory of its own");
-    };
-    for (const NamedTensor& input : inputs) {
-      if (input.view != nullptr && may_overlap(*outputs[i].view, *input.view)) return refuse(input);
-    }
-    for (const NamedTensor& before : outputs.first(i)) {
-      if (before.view != nullptr && may_overlap(*outputs[i].view, *before.view)) return refuse(before);
-    }
-  }
-  return {};
-}
-
-bool may_overlap(const TensorView& a, const TensorView& b) {
-  if (a.empty() || b.empty()) return false;
-  __int128 span_a = 0, span_b = 0;
-  if (!span_of(a, &span_a) || !span_of(b, &span_b)) return true;
-  const std::uintptr_t first_a = reinterpret_cast<std::uintptr_t>(a.data),
-                       first_b = reinterpret_cast<std::uintptr_t>(b.data);
-  const std::uintptr_t bytes_a = static_cast<std::uintptr_t>(span_a * a.element),
-                       bytes_b = static_cast<std::uintptr_t>(span_b * b.element);
-  if (first_a + bytes_a <= first_b || first_b + bytes_b <= first_a) return false;
-  // Slices of one buffer, as a fused q, k, v, o: the same pitch in bytes along seq, and within it they do
-  // not meet.
-  const std::int64_t pitch = a.stride[1] * a.element;
-  if (pitch <= 0 || pitch != b.stride[1] * b.element) return true;
-  const auto within = [](const TensorView& t) {
-    return ((t.shape[2] - 1) * t.stride[2] + (t.shape[3] - 1) * t.stride[3] + 1) * t.element;
-  };
-  const bool rows_only = (a.shape[0] == 1 || (a.stride[0] * a.element) % pitch == 0) &&
-                         (b.shape[0] == 1 || (b.stride[0] * b.element) % pitch == 0);
-  if (!rows_only) return true;
-  const std::uintptr_t p = static_cast<std::uintptr_t>(pitch);
-  const std::uintptr_t ahead =
-      first_b >= first_a ? (first_b - first_a) % p : (p - (first_a - first_b) % p) % p;
-  return ahead < static_cast<std::uintptr_t>(within(a)) || ahead + static_cast<std::uintptr_t>(within(b)) > p;
-}
-
 }  // namespace ringattn::api

@@ -1,7 +1,5 @@
 // From a tensor of the caller to a checked view.
 #pragma once
-#include <span>
-
 #include "base/status.h"
 #include "base/tensor.h"
 #include "plan/plan.h"
@@ -19,16 +17,6 @@ Status read_tensor(const ringattn_tensor* given, const char* name, TensorUse use
 // q, k and v: this rank's shards of inputs, as long as the call and the plan's capacity allow.
 Status read_shards(const plan::Plan& plan, const schedule::Layout& layout, const ringattn_tensor* q,
                    const ringattn_tensor* k, const ringattn_tensor* v, ring::Tensors& out);
-
-struct NamedTensor {
-  const char* name;
-  const TensorView* view;  // null = not given
-};
-// No output may overlap an input or another output.
-Status check_overlaps(std::span<const NamedTensor> outputs, std::span<const NamedTensor> inputs);
-
-// False only where the two can be told apart: different memory, or interleaved slices of one buffer.
-bool may_overlap(const TensorView& a, const TensorView& b);
 
 const char* dtype_text(std::int32_t dtype);
 

@@ -336,36 +336,63 @@ std::vector<DescChange> desc_changes() {
   };
 }
 
+// What only other problems have.
+std::vector<DescChange> striped_changes() {
+  return {
+      {"stripe", [](auto& d) { d.stripe = 3; }, {"partition: ", "striped:2", "striped:3"}},
+      {"window_left", [](auto& d) { d.window_left = 6; }, {"mask: ", "window:5:3", "window:6:3"}},
+      {"window_right", [](auto& d) { d.window_right = 4; }, {"mask: ", "window:5:3", "window:5:4"}},
+      {"query_cut",
+       [](auto& d) { d.query_cut = RINGATTN_QUERY_CUT_LIKE_KEYS; },
+       {"query_cut: ", "by_index", "like_keys"}},
+  };
+}
+ringattn_plan_desc striped_problem() {
+  ringattn_plan_desc desc = problem_of({"", 2, false});
+  desc.mask = RINGATTN_MASK_WINDOW_LEFT | RINGATTN_MASK_WINDOW_RIGHT;
+  desc.window_left = 5;
+  desc.window_right = 3;
+  desc.partition = RINGATTN_PARTITION_STRIPED;
+  desc.stripe = 2;
+  desc.scope = RINGATTN_SCOPE_CAPACITY;
+  return desc;
+}
+
+void check_changes(Ring& ring, int ranks, const std::vector<DescChange>& changes) {
+  int odd = 0;
+  for (const DescChange& change : changes) {
+    odd = (odd + 1) % ranks;
+    SCOPED_TRACE(std::string(change.name) + " of rank " + std::to_string(odd) + " of " +
+                 std::to_string(ranks));
+    std::vector<ringattn_plan_desc> descs(static_cast<std::size_t>(ranks), ring.desc());
+    change.bend(descs[static_cast<std::size_t>(odd)]);
+    std::vector<ringattn_plan*> plans(descs.size(), ring.plan(0));
+    const auto answers = ring.on_threads([&](int rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      return ringattn_plan_create(ring.comm(rank), &descs[r], &plans[r]);
+    });
+    std::vector<std::string> words = change.words;
+    words.push_back("rank 0 has");
+    words.push_back("rank " + std::to_string(odd == 0 ? 1 : odd) + " has");
+    expect_all(answers, kMismatch, words);
+    EXPECT_EQ(std::count(plans.begin(), plans.end(), nullptr), ranks);
+    std::fill(plans.begin(), plans.end(), ring.plan(0));
+    const Answer array = answer(ringattn_plan_create_array(ranks, ring.comms(), descs.data(), plans.data()));
+    EXPECT_TRUE(refused(array, kMismatch, words));
+    EXPECT_EQ(array.message, answers[0].message);
+    EXPECT_EQ(std::count(plans.begin(), plans.end(), nullptr), ranks);
+  }
+  EXPECT_TRUE(ring.works());
+}
+
 TEST(MismatchBackwardPlan, EveryFieldP2To5) {
   for (int ranks = 2; ranks <= 5; ++ranks) {
     ringattn_plan_desc desc = problem_of({"", ranks, false});
     desc.dtype = RINGATTN_DTYPE_BF16;
     Ring ring(ranks, desc, {"local", full_length});
-    int odd = 0;
-    for (const DescChange& change : desc_changes()) {
-      odd = (odd + 1) % ranks;
-      SCOPED_TRACE(std::string(change.name) + " of rank " + std::to_string(odd) + " of " +
-                   std::to_string(ranks));
-      std::vector<ringattn_plan_desc> descs(static_cast<std::size_t>(ranks), desc);
-      change.bend(descs[static_cast<std::size_t>(odd)]);
-      std::vector<ringattn_plan*> plans(descs.size(), ring.plan(0));
-      const auto answers = ring.on_threads([&](int rank) {
-        const auto r = static_cast<std::size_t>(rank);
-        return ringattn_plan_create(ring.comm(rank), &descs[r], &plans[r]);
-      });
-      std::vector<std::string> words = change.words;
-      words.push_back("rank 0 has");
-      words.push_back("rank " + std::to_string(odd == 0 ? 1 : odd) + " has");
-      expect_all(answers, kMismatch, words);
-      EXPECT_EQ(std::count(plans.begin(), plans.end(), nullptr), ranks);
-      std::fill(plans.begin(), plans.end(), ring.plan(0));
-      const Answer array =
-          answer(ringattn_plan_create_array(ranks, ring.comms(), descs.data(), plans.data()));
-      EXPECT_TRUE(refused(array, kMismatch, words));
-      EXPECT_EQ(array.message, answers[0].message);
-      EXPECT_EQ(std::count(plans.begin(), plans.end(), nullptr), ranks);
-    }
-    EXPECT_TRUE(ring.works());
+    check_changes(ring, ranks, desc_changes());
+    Ring striped(ranks, striped_problem(), {"local", full_length});
+    check_changes(striped, ranks, striped_changes());
   }
 }
 

@@ -95,7 +95,8 @@ LimitResult check_limit(const std::vector<double>& result, const std::vector<dou
 double gradient_slack(const OracleGradient& oracle, std::size_t element, ringattn_dtype dtype_grad) {
   const std::size_t row = element / static_cast<std::size_t>(oracle.shape[3]);
   return relative_slack(oracle.abs_score[row]) * oracle.abs_terms[element] +
-         relative_slack(0) * oracle.abs_products[element] + ulp(dtype_grad, oracle.value[element]);
+         relative_slack(0) * oracle.abs_products[element] + std::fabs(oracle.shift[element]) +
+         ulp(dtype_grad, oracle.value[element]);
 }
 
 LimitResult check_gradient(const char* name, const HostTensor& gradient, const OracleGradient& oracle,

@@ -30,7 +30,8 @@ LimitResult check_lse(const HostTensor& lse, const OracleResult& oracle, const P
 // gradient is like the input it belongs to, in the problem's dtype of gradients; `name` ("d_q") begins the places.
 // What nothing flows into (OracleGradient::reached) must be exactly 0. Beside D21's slack there is 2^-23 times
 // abs_products: where a row sees one key, dO.v - delta is the rounding of two sums and nothing else; the plain
-// implementation takes both sums in one order and gets 0, which nobody can match who does not.
+// implementation takes both sums in one order and gets 0, which nobody can match who does not. And there is the way that
+// the given O's own rounding moves the gradient (OracleGradient::shift), exactly: that O is judged by check_o.
 LimitResult check_gradient(const char* name, const HostTensor& gradient, const OracleGradient& oracle,
                            const std::vector<float>& plain);
 // The part of an element's limit that does not come from the plain implementation.

@@ -18,7 +18,7 @@ OracleGradient gradient_of(const HostTensor& input) {
   gradient.shape = input.shape();
   const auto rows = static_cast<std::size_t>(input.shape(0) * input.shape(1) * input.shape(2));
   gradient.value.assign(rows * static_cast<std::size_t>(input.shape(3)), 0.0);
-  gradient.abs_terms = gradient.abs_products = gradient.value;
+  gradient.abs_terms = gradient.abs_products = gradient.shift = gradient.value;
   gradient.abs_score.assign(rows, 0.0);
   gradient.reached.assign(rows, 0);
   return gradient;
@@ -26,7 +26,7 @@ OracleGradient gradient_of(const HostTensor& input) {
 
 // What one pair adds to a row of a gradient: factor * values, and to its sums.
 struct Factors {
-  double value, terms, products;
+  double value, terms, products, shift;
 };
 
 void add_row(OracleGradient& gradient, std::size_t row, const Factors& factors, const double* values) {
@@ -34,12 +34,15 @@ void add_row(OracleGradient& gradient, std::size_t row, const Factors& factors, 
   double* value = gradient.value.data() + row * dim;
   double* terms = gradient.abs_terms.data() + row * dim;
   double* products = gradient.abs_products.data() + row * dim;
+  double* shift = gradient.shift.data() + row * dim;
   for (std::size_t d = 0; d < dim; ++d) {
     value[d] += factors.value * values[d];
     terms[d] += factors.terms * std::fabs(values[d]);
   }
   if (factors.products == 0) return;
   for (std::size_t d = 0; d < dim; ++d) products[d] += factors.products * std::fabs(values[d]);
+  if (factors.shift == 0) return;
+  for (std::size_t d = 0; d < dim; ++d) shift[d] += factors.shift * values[d];
 }
 
 // One worker's scratch: of the keys that a row sees.
@@ -111,11 +114,7 @@ class Backward {
       delta += scratch.p[i] * scratch.d_p[i];
       abs_delta += scratch.p[i] * scratch.abs_d_p[i];
     }
-    if (o_ != nullptr) {
-      delta = -d_lse;
-      for (std::int64_t d = 0; d < o_->shape(3); ++d)
-        delta += d_o_.row(b, h, index)[d] * o_->get(b, index, h, d);
-    }
+    const double moved = o_ == nullptr ? 0 : delta - delta_of_given(b, index, h, d_lse);
 
     const std::size_t row = result_.d_q.row(b, index, h);
     result_.d_q.abs_score[row] = abs_score;
@@ -123,16 +122,23 @@ class Backward {
     for (std::size_t i = 0; i < scratch.keys.size(); ++i) {
       const double p = scratch.p[i], d_p = scratch.d_p[i];
       const Factors d_s{scale_ * p * (d_p - delta), scale_ * p * (std::fabs(d_p) + std::fabs(delta)),
-                        scale_ * p * (scratch.abs_d_p[i] + abs_delta)};
+                        scale_ * p * (scratch.abs_d_p[i] + abs_delta), scale_ * p * moved};
       const std::size_t key = result_.d_k.row(b, scratch.keys[i], kv_head);
       add_row(result_.d_q, row, d_s, k_.row(b, kv_head, scratch.keys[i]));
       add_row(result_.d_k, key, d_s, q_.row(b, h, index));
-      add_row(result_.d_v, key, {p, p, 0}, d_o_.row(b, h, index));
+      add_row(result_.d_v, key, {p, p, 0, 0}, d_o_.row(b, h, index));
       for (OracleGradient* gradient : {&result_.d_k, &result_.d_v}) {
         gradient->abs_score[key] = std::max(gradient->abs_score[key], abs_score);
         gradient->reached[key] = 1;
       }
     }
+  }
+
+  double delta_of_given(std::int64_t b, std::int64_t index, std::int64_t h, double d_lse) const {
+    double delta = -d_lse;
+    for (std::int64_t d = 0; d < o_->shape(3); ++d)
+      delta += d_o_.row(b, h, index)[d] * o_->get(b, index, h, d);
+    return delta;
   }
 
   const ProblemLine& problem_;
@@ -150,8 +156,8 @@ class Backward {
 OracleGradients oracle_backward(const ProblemLine& problem, const HostTensor& q, const HostTensor& k,
                                 const HostTensor& v, const HostTensor& d_o, const HostTensor* d_lse,
                                 int workers, const std::function<void(double)>& progress,
-                                const HostTensor* o) {
-  Backward backward(problem, q, k, v, d_o, d_lse, o);
+                                const HostTensor* given_o) {
+  Backward backward(problem, q, k, v, d_o, d_lse, given_o);
   const std::int64_t kv_heads = problem.effective_kv_heads();
   const double pairs = progress ? std::max(1.0, visible_pairs(problem)) : 1;
   std::vector<Scratch> scratch(static_cast<std::size_t>(std::max(1, workers)));

@@ -22,6 +22,8 @@ struct OracleGradient {
   // The same with the products inside dO.v and delta taken one by one, |dO.v| as sum |dO_d v_d|: what the rounding of
   // these sums moves, however small they are. dV: 0.
   std::vector<double> abs_products;
+  // How far the value moves when delta comes from an O that was given, for one that has been rounded. 0 without such an O.
+  std::vector<double> shift;
   std::vector<double> abs_score;  // A of a row; of a key: the largest A of the rows that see it
   std::vector<char>
       reached;  // 0: sees no key, is seen by no query or is padding, so the gradient is exactly zero
@@ -38,12 +40,12 @@ struct OracleGradients {
   OracleGradient d_q, d_k, d_v;
 };
 
-// d_lse may be NULL: nothing flows into lse. `o`: delta is taken from it, as ringattn_backward takes it from the O that it
-// is given; NULL = from the exact O. `workers` threads share the kv heads; the answer does not depend
-// on how many. `progress` (may be empty) hears the part that is done, from one thread at a time.
+// The value is always that of the exact O. d_lse may be NULL: nothing flows into lse. `workers` threads share the kv
+// heads; the answer does not depend on how many. `progress` (may be empty) hears the part that is done, from one thread
+// at a time. `given_o`: the O that ringattn_backward was given, for `shift`; may be NULL.
 OracleGradients oracle_backward(const ProblemLine& problem, const HostTensor& q, const HostTensor& k,
                                 const HostTensor& v, const HostTensor& d_o, const HostTensor* d_lse,
                                 int workers = 1, const std::function<void(double)>& progress = {},
-                                const HostTensor* o = nullptr);
+                                const HostTensor* given_o = nullptr);
 
 }  // namespace ringattn::support
