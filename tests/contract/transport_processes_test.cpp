@@ -251,13 +251,17 @@ TEST_P(TransportProcesses, DescriptorsAndThreadsReturn) {
     if (folder != nullptr) ::closedir(folder);
     return count;
   };
+  { const TransportRing first(GetParam(), 2); }  // what a library keeps from its first use on is not counted
   const std::size_t descriptors = open_descriptors(), before = threads();
+  // UCX has one thread for all of its workers while there are any.
+  const std::size_t own = GetParam().name == "ucx" ? 1 : 0;
   for (int round = 0; round < 20; ++round) {
     TransportRing ring(GetParam(), 3);
-    EXPECT_EQ(threads(), before);
+    EXPECT_EQ(threads(), before + own);
     if (round % 2 == 0) ring[1].abort(RINGATTN_ERR_ABORTED, "also then");
   }
   EXPECT_EQ(open_descriptors(), descriptors);
+  EXPECT_EQ(threads(), before);
 }
 
 }  // namespace
