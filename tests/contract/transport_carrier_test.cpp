@@ -72,6 +72,15 @@ class MemoryCarrier final : public Carrier {
     script.receives[key * 8 + static_cast<std::uint64_t>(rank_)] = &receive;
     own_.push_back(key * 8 + static_cast<std::uint64_t>(rank_));
   }
+  void cancel(Transfer& receive) override {
+    const std::lock_guard lock(script.mutex);
+    std::erase_if(own_, [&](std::uint64_t key) {
+      if (script.receives[key] != &receive) return false;
+      script.receives.erase(key);
+      ended_.push_back({&receive, "canceled"});
+      return true;
+    });
+  }
   bool progress(std::vector<Ended>& ended) override {
     ended.insert(ended.end(), ended_.begin(), ended_.end());
     ended_.clear();

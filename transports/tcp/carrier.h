@@ -36,6 +36,8 @@ class Carrier {
   // ---- once connected ----
   virtual void send(Transfer& send, std::uint64_t key) = 0;
   virtual void receive(Transfer& receive, std::uint64_t key) = 0;
+  // Nothing will come for this receive: it ends soon.
+  virtual void cancel(Transfer& receive) = 0;
   // Moves things on; what has ended since the last call is added to `ended`. True: another call may move more.
   virtual bool progress(std::vector<Ended>& ended) = 0;
   // The transfers with this rank end soon, with an error unless all their bytes have moved.

@@ -131,6 +131,7 @@ void Link::carried(const Carrier::Ended& ended) {
     --doomed_;
     return complete(transfer, transfer.acknowledged ? RINGATTN_OK : transfer.status);
   }
+  if (transfer.unmet) return unmeet(transfer);
   Peer& with = peer(transfer.peer);
   if (ended.error != nullptr && !transfer.acknowledged) {
     read_life(with);  // says whether it aborted or died; then this transfer has ended, too

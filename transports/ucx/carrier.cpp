@@ -147,6 +147,13 @@ void Carrier::cancel_receives(std::int32_t rank) {
   }
 }
 
+void Carrier::cancel(tcp::Transfer& receive) {
+  for (const auto& flight : flights_) {
+    if (flight->transfer == &receive && flight->request != nullptr)
+      ucp_request_cancel(context_->worker(), flight->request);
+  }
+}
+
 bool Carrier::progress(std::vector<Ended>& ended) {
   bool more = false;
   if (context_ != nullptr) {

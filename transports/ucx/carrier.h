@@ -21,6 +21,7 @@ class Carrier final : public tcp::Carrier {
 
   void send(tcp::Transfer& send, std::uint64_t key) override;
   void receive(tcp::Transfer& receive, std::uint64_t key) override;
+  void cancel(tcp::Transfer& receive) override;
   bool progress(std::vector<Ended>& ended) override;
   void drop(std::int32_t rank) override;
   bool busy() const override { return in_flight_ > 0; }
