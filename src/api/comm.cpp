@@ -11,10 +11,11 @@ using namespace ringattn;
 Status create_local(ringattn_context* context, const ringattn_comm_desc* given, ringattn_comm** out) {
   RINGATTN_TRY(api::check_handle(context, "context"));
   ringattn_comm_desc desc{};
-  comm::CommOptions options;
-  RINGATTN_TRY(api::read_comm_desc(given, 1, desc, options));
+  RINGATTN_TRY(api::read_comm_world(given, 1, desc));
   if (out == nullptr) return invalid("out: NULL, expected room for world_size handles");
   for (std::int32_t rank = 0; rank < desc.world_size; ++rank) out[rank] = nullptr;
+  comm::CommOptions options;
+  RINGATTN_TRY(api::read_comm_timeouts(desc, options));
   std::vector<std::unique_ptr<comm::Comm>> comms;
   RINGATTN_TRY(comm::Comm::create_local(context->log, desc.world_size,
                                         desc.transport == nullptr ? "" : desc.transport, options, comms));

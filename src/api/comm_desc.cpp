@@ -16,15 +16,24 @@ Status read_timeout(const char* field, std::int32_t value, std::int64_t& out) {
 
 }  // namespace
 
-Status read_comm_desc(const ringattn_comm_desc* given, std::int32_t least_world, ringattn_comm_desc& desc,
-                      comm::CommOptions& options) {
+Status read_comm_world(const ringattn_comm_desc* given, std::int32_t least_world, ringattn_comm_desc& desc) {
   RINGATTN_TRY(read_struct(given, "comm_desc", desc));
   if (desc.world_size < least_world || desc.world_size > kMaxWorldSize) {
     return invalid("world_size: " + std::to_string(desc.world_size) + ", expected " +
                    std::to_string(least_world) + ".." + std::to_string(kMaxWorldSize));
   }
+  return {};
+}
+
+Status read_comm_timeouts(const ringattn_comm_desc& desc, comm::CommOptions& options) {
   RINGATTN_TRY(read_timeout("timeout_ms", desc.timeout_ms, options.timeout_ms));
   return read_timeout("arrival_timeout_ms", desc.arrival_timeout_ms, options.arrival_timeout_ms);
+}
+
+Status read_comm_desc(const ringattn_comm_desc* given, std::int32_t least_world, ringattn_comm_desc& desc,
+                      comm::CommOptions& options) {
+  RINGATTN_TRY(read_comm_world(given, least_world, desc));
+  return read_comm_timeouts(desc, options);
 }
 
 std::unique_ptr<ringattn_comm> make_comm_handle(ringattn_context* context, std::unique_ptr<comm::Comm> comm) {

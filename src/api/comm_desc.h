@@ -5,7 +5,10 @@
 
 namespace ringattn::api {
 
-// least_world: 1, or 0 where the world size may come from elsewhere.
+// The struct and its world size. least_world: 1, or 0 where the world size may come from elsewhere.
+Status read_comm_world(const ringattn_comm_desc* given, std::int32_t least_world, ringattn_comm_desc& desc);
+Status read_comm_timeouts(const ringattn_comm_desc& desc, comm::CommOptions& options);
+// Both.
 Status read_comm_desc(const ringattn_comm_desc* given, std::int32_t least_world, ringattn_comm_desc& desc,
                       comm::CommOptions& options);
 

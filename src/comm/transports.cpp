@@ -118,8 +118,8 @@ Status register_transport(const ringattn_transport_v1* table) {
   if (!complete(*table))
     return invalid("transport: a function or the name is NULL, expected all of the table to be set");
   RINGATTN_TRY(check_name(table->name));
-  constexpr std::uint64_t known = RINGATTN_TRANSPORT_LENDS | RINGATTN_TRANSPORT_PROCESSES;
-  if ((table->caps & ~known) != 0 || table->caps == known) {
+  constexpr std::uint64_t kBoth = RINGATTN_TRANSPORT_LENDS | RINGATTN_TRANSPORT_PROCESSES;
+  if ((table->caps & ~kBoth) != 0 || table->caps == kBoth) {
     return invalid("transport.caps: " + std::to_string(table->caps) +
                    ", expected 0, TRANSPORT_LENDS (1) or TRANSPORT_PROCESSES (2)");
   }

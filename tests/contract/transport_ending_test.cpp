@@ -64,6 +64,31 @@ TEST_P(TransportEnding, WithdrawLeavesOtherRanksAndMatchedTransfersAlone) {
   EXPECT_EQ(ring.next(1).value().user, 3u);
 }
 
+// The peer is in no call, perhaps for hours. What it was sent must not meet what it posts later.
+TEST_P(TransportEnding, WithdrawEndsWhereThePeerDoesNothing) {
+  TransportRing ring(GetParam(), 2);
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 20}) {
+    const Bytes stale = bytes_from(1, bytes), fresh = bytes_from(77, bytes);
+    Bytes buffer(bytes);
+    ASSERT_EQ(ring[0].send(1, 5, stale.data(), bytes, 1), RINGATTN_OK);
+    ring[0].withdraw(0, 0);
+    const auto ended = ring[0].next(milliseconds(5000));
+    ASSERT_TRUE(ended);
+    EXPECT_EQ(ended->status, RINGATTN_ERR_CANCELED);
+    EXPECT_EQ(ended->user, 1u);
+    if (bytes == 8) {
+      EXPECT_TRUE(ring.quiet(1));
+    }
+    ASSERT_EQ(ring[1].receive(0, 5, buffer.data(), bytes, 2), RINGATTN_OK);
+    EXPECT_TRUE(ring.quiet(1)) << "met a send that had been withdrawn";
+    ASSERT_EQ(ring[0].send(1, 5, fresh.data(), bytes, 3), RINGATTN_OK);
+    const Completion received = ring.next(1).value();
+    EXPECT_EQ(contents(received), fresh);
+    ring[1].release(received);
+    EXPECT_EQ(ring.next(0).value().user, 3u);
+  }
+}
+
 // ---- abort ----------------------------------------------------------------------------------------------
 
 TEST_P(TransportEnding, AbortFreesEveryRankWithinASecond) {
@@ -118,6 +143,19 @@ TEST_P(TransportEnding, AfterAbortTheLinkIsDeadEverywhere) {
     EXPECT_LT(Clock::now() - start, seconds(1)) << "wait must return at once, again and again";
     EXPECT_FALSE(ring[rank].poll());
   }
+}
+
+// A rank that has nothing to do may ask now and then whether its ring still stands.
+TEST_P(TransportEnding, StateKnowsWithoutTestOrWait) {
+  TransportRing ring(GetParam(), 3);
+  EXPECT_EQ(ring[0].state(), RINGATTN_OK);
+  ring[1].abort(RINGATTN_ERR_TIMEOUT, "rank 2 sleeps");
+  std::string reason;
+  const auto deadline = Clock::now() + seconds(1);
+  while (ring[0].state(&reason) == RINGATTN_OK && Clock::now() < deadline)
+    std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(ring[0].state(), RINGATTN_ERR_TIMEOUT);
+  EXPECT_EQ(reason, "rank 2 sleeps");
 }
 
 TEST_P(TransportEnding, StateWritesNoMoreThanCapacity) {

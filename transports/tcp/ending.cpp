@@ -39,6 +39,33 @@ void Link::complete_lost(Transfer& transfer) {
   complete(transfer, RINGATTN_ERR_PEER_LOST);
 }
 
+// Told CANCELED, but the record waits: the peer will answer by its name, some day.
+void Link::stop_asking() {
+  answers_due_ = Clock::time_point::max();
+  const auto is_asked = [](const Transfer& send) {
+    return send.state == Transfer::State::announced && send.withdrawing;
+  };
+  pool_.reserve(static_cast<std::size_t>(std::count_if(pool_.begin(), pool_.end(), is_asked)));
+  for (Transfer& send : pool_) {
+    if (!is_asked(send)) continue;
+    Peer& to = peer(send.peer);
+    to.data.keep(send.name());  // from here on the memory is its owner's
+    Frame frame{.type = FrameType::cancel};
+    frame.status = 1;
+    frame.tag = send.tag;
+    frame.id = send.name();
+    to.data.push(frame);
+    Transfer& told = pool_.take();
+    told.kind = send.kind;
+    told.peer = send.peer;
+    told.tag = send.tag;
+    told.bytes = send.bytes;
+    told.user = send.user;
+    complete(told, RINGATTN_ERR_CANCELED);
+    send.state = Transfer::State::given_up;
+  }
+}
+
 // A message of a peer that has found its receive, or will not find one any more.
 void Link::forget(Transfer& announced) {
   if (announced.eager) {
@@ -84,6 +111,10 @@ void Link::part(Peer& peer, Peer::State state) {
   for (Transfer& transfer : pool_) {
     const bool over = transfer.state == Transfer::State::free || transfer.state == Transfer::State::ended;
     if (over || transfer.peer != peer.rank) continue;
+    if (transfer.state == Transfer::State::given_up) {
+      pool_.give_back(transfer);
+      continue;
+    }
     if (transfer.state == Transfer::State::unmatched) table_.remove(transfer);
     if (transfer.own) {
       complete_lost(transfer);
@@ -100,8 +131,20 @@ ringattn_status Link::status() const {
   return lost_.empty() ? RINGATTN_OK : RINGATTN_ERR_PEER_LOST;
 }
 
+void Link::hear_lifelines() {
+  bool stuck = false;
+  each_peer([&](Peer& each) {
+    read_life(each);
+    if (each.state == Peer::State::here) flush(each);  // beats want an answer
+    stuck |= !each.life.idle();
+  });
+  if (stuck) kick();
+}
+
+// Also of a rank that has nothing to do and so does not call test: what has arrived counts.
 ringattn_status Link::state(char* reason, std::uint64_t capacity) {
   const std::lock_guard lock(mutex_);
+  hear_lifelines();
   const char* const text = status_ != RINGATTN_OK ? reason_ : lost_.c_str();
   if (reason != nullptr) std::snprintf(reason, capacity, "%s", text);
   return status();
@@ -110,7 +153,7 @@ ringattn_status Link::state(char* reason, std::uint64_t capacity) {
 void Link::abort(ringattn_status status, const char* reason) {
   const std::lock_guard lock(mutex_);
   if (status_ != RINGATTN_OK) return;
-  each_peer([this](Peer& each) { read_life(each); });  // a reason that has arrived was first
+  hear_lifelines();  // a reason that has arrived was first
   if (status_ != RINGATTN_OK) return;
   end(status, reason);
   broadcast_abort();
@@ -128,7 +171,9 @@ void Link::end(ringattn_status status, const char* reason) {
   }
   for (Transfer& transfer : pool_) {
     if (transfer.state == Transfer::State::free || transfer.state == Transfer::State::ended) continue;
-    if (!transfer.own) {
+    if (transfer.state == Transfer::State::given_up) {
+      pool_.give_back(transfer);
+    } else if (!transfer.own) {
       forget(transfer);
     } else if (transfer.carried) {
       doom(transfer, status);

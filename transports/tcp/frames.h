@@ -22,7 +22,8 @@ enum class FrameType : std::uint16_t {
   accept,     // id, other: the receive is there, send
   piece,      // other, offset, bytes; a part of the message follows
   done,       // id: all of it has arrived
-  cancel,     // tag, id: takes an eager message or an offer back, unless it has met its receive
+  cancel,     // tag, id: takes an eager message or an offer back, unless it has met its receive; status 1:
+              // an offer also then, as its sender no longer waits for the answer
   canceled,   // id: it had not, and is forgotten
   // Before the first transfer, where there is a carrier; `id` counts the attempts.
   carrier_address,  // bytes: how the carrier of the peer is reached follows; none = it could not open one

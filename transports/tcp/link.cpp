@@ -20,6 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 // Longer waits end early, which the contract allows; the deadline must not overflow.
 constexpr std::chrono::nanoseconds kLongestWait = std::chrono::hours(24);
+// Who does not answer for so long is not inside a call, and may not be for hours.
+constexpr std::chrono::milliseconds kAnswerLimit{100};
 
 timespec time_until(Clock::time_point deadline) {
   const auto left = std::max(Clock::duration::zero(), deadline - Clock::now());
@@ -210,14 +212,17 @@ void Link::withdraw(std::uint64_t mask, std::uint64_t value) {
       complete(transfer, RINGATTN_ERR_CANCELED);
     } else if (transfer.state == Transfer::State::announced && !transfer.withdrawing) {
       withdraw_send(transfer);
+    } else if (transfer.state == Transfer::State::moving && transfer.kind == RINGATTN_TRANSFER_RECEIVE) {
+      transfer.withdrawing = true;  // unless its offer has been given up, it ends as usual
     }
   }
   each_peer([this](Peer& each) { flush(each); });
 }
 
-// Only the receiver knows whether the message has met its receive, so it has to be asked.
+// Only the receiver knows whether the message has met its receive, so it is asked.
 void Link::withdraw_send(Transfer& send) {
   send.withdrawing = true;
+  answers_due_ = Clock::now() + kAnswerLimit;
   Frame frame{.type = FrameType::cancel};
   frame.tag = send.tag;
   frame.id = send.name();
@@ -252,10 +257,11 @@ void Link::wait(std::uint64_t timeout_ns) {
   const auto longest = static_cast<std::uint64_t>(kLongestWait.count());
   const auto deadline = Clock::now() + std::chrono::nanoseconds(std::min(timeout_ns, longest));
   while (true) {
-    timespec left = time_until(deadline);
+    timespec left;
     {
       const std::lock_guard lock(mutex_);
-      if (has_news() || (carrier_ != nullptr && ready_ && !carrier_->prepare_wait())) left = {};
+      const bool busy = carrier_ != nullptr && ready_ && !carrier_->prepare_wait();
+      left = has_news() || busy ? timespec{} : time_until(std::min(deadline, answers_due_));
     }
     poll_set_.clear();
     add_to_poll(poll_set_);
@@ -308,6 +314,7 @@ void Link::handle(const std::vector<pollfd>& set) {
     if ((set[2 + kChannels * rank].revents & kReadable) != 0) read_data(peers_[rank]);
   }
   carry_on();
+  if (answers_due_ != Clock::time_point::max() && Clock::now() >= answers_due_) stop_asking();
   each_peer([this](Peer& each) { flush(each); });
   reap();
 }

@@ -105,6 +105,7 @@ class Link {
   void match_own(Transfer& send, Transfer& receive);
   void match_announced(Transfer& receive, Transfer& announced);
   void withdraw_send(Transfer& send);
+  void stop_asking();
 
   void progress();
   void handle(const std::vector<pollfd>& set);
@@ -128,6 +129,9 @@ class Link {
   void on_done(Peer& peer, const Frame& frame);
   void on_cancel(Peer& peer, const Frame& frame);
   void on_canceled(Peer& peer, const Frame& frame);
+  bool take_back_accept(Peer& peer, const Frame& frame);
+  void unmeet(Transfer& receive);
+  void answered(Transfer& send, ringattn_status status);
   void accept(Peer& peer, Transfer& receive, std::uint64_t send);
   void arrived(Peer& peer, Transfer& receive);
   void nonsense(Peer& peer, const Frame& frame);
@@ -148,6 +152,7 @@ class Link {
   void complete_lost(Transfer& transfer);
   void forget(Transfer& announced);
   bool same_size(const Transfer& send, const Transfer& receive, std::int32_t sender);
+  void hear_lifelines();
   void say_goodbye(Peer& peer);
   void die(Peer& peer, const std::string& how);
   void part(Peer& peer, Peer::State state);
@@ -184,6 +189,8 @@ class Link {
   std::size_t doomed_ = 0;                               // transfers
   std::chrono::steady_clock::time_point carrier_due_{};  // for the doomed ones
   ringattn_beat_v1 beat_{};
+  // When sends that are being withdrawn are told CANCELED without an answer.
+  std::chrono::steady_clock::time_point answers_due_ = std::chrono::steady_clock::time_point::max();
   bool told_ = false;
   bool ready_ = false;        // connected: transfers may be posted
   bool woken_ = false;        // by wake() or a newer cancel; ends one wait()

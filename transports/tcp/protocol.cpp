@@ -13,6 +13,11 @@ namespace {
 constexpr std::int64_t kLifeBudget = 64 << 10;
 constexpr std::int64_t kDataBudget = 4 << 20;
 
+// The peer has yet to say what became of it.
+bool is_announced(const Transfer& send) {
+  return send.state == Transfer::State::announced || send.state == Transfer::State::given_up;
+}
+
 }  // namespace
 
 // ---- life -----------------------------------------------------------------------------------------------
@@ -190,9 +195,9 @@ void Link::accept(Peer& peer, Transfer& receive, std::uint64_t send) {
 
 void Link::on_accept(Peer& peer, const Frame& frame) {
   Transfer* const send = pool_.find(frame.id, peer.rank);
-  const bool valid =
-      send != nullptr && send->own && send->state == Transfer::State::announced && !send->eager;
+  const bool valid = send != nullptr && send->own && is_announced(*send) && !send->eager;
   if (!valid) return nonsense(peer, frame);
+  if (send->state == Transfer::State::given_up) return;  // the peer is about to read that
   send->state = Transfer::State::moving;
   send->withdrawing = false;
   send->remote = frame.other;
@@ -244,34 +249,60 @@ void Link::arrived(Peer& peer, Transfer& receive) {
 void Link::on_done(Peer& peer, const Frame& frame) {
   Transfer* const send = pool_.find(frame.id, peer.rank);
   const bool known = send != nullptr && send->own && send->kind == RINGATTN_TRANSFER_SEND;
-  const bool valid = known && (send->eager ? send->state == Transfer::State::announced
+  const bool valid = known && (send->eager ? is_announced(*send)
                                            : send->state == Transfer::State::moving &&
                                                  (by_carrier(*send) || send->moved == send->bytes));
   if (!valid) return nonsense(peer, frame);
   send->acknowledged = true;
   if (send->carried) return;  // its memory is still in use
   if (send->eager) --peer.eager_out;
-  complete(*send, RINGATTN_OK);
+  answered(*send, RINGATTN_OK);
 }
 
-// What has met its receive already is on its way or has ended: the sender hears of that, and of nothing else.
+void Link::answered(Transfer& send, ringattn_status status) {
+  if (send.state == Transfer::State::given_up) return pool_.give_back(send);
+  complete(send, status);
+}
+
+// What has met its receive already is on its way or has ended: the sender hears of that, and of nothing else,
+// unless it no longer listens.
 void Link::on_cancel(Peer& peer, const Frame& frame) {
   Transfer* const announced = table_.take(RINGATTN_TRANSFER_SEND, peer.rank, frame.tag);
-  if (announced == nullptr) return;
-  if (announced->remote != frame.id) return table_.insert(*announced);
-  forget(*announced);
+  if (announced != nullptr && announced->remote == frame.id) {
+    forget(*announced);
+  } else {
+    if (announced != nullptr) table_.insert(*announced);
+    if (frame.status == 0 || !take_back_accept(peer, frame)) return;
+  }
   Frame answer{.type = FrameType::canceled};
   answer.id = frame.id;
   peer.data.push(answer);
 }
 
+// The receive of an offer that was given up before our accept came: it looks for another send, if it may.
+bool Link::take_back_accept(Peer& peer, const Frame& frame) {
+  for (Transfer& receive : pool_) {
+    const bool waits = receive.own && receive.kind == RINGATTN_TRANSFER_RECEIVE &&
+                       receive.state == Transfer::State::moving && receive.moved == 0;
+    if (!waits || receive.peer != peer.rank || receive.remote != frame.id) continue;
+    receive.remote = 0;
+    if (receive.carried) {
+      receive.unmet = true;
+      carrier_->cancel(receive);
+    } else {
+      unmeet(receive);
+    }
+    return true;
+  }
+  return false;
+}
+
 void Link::on_canceled(Peer& peer, const Frame& frame) {
   Transfer* const send = pool_.find(frame.id, peer.rank);
-  const bool valid =
-      send != nullptr && send->own && send->state == Transfer::State::announced && send->withdrawing;
+  const bool valid = send != nullptr && send->own && is_announced(*send) && send->withdrawing;
   if (!valid) return nonsense(peer, frame);
   if (send->eager) --peer.eager_out;
-  complete(*send, RINGATTN_ERR_CANCELED);
+  answered(*send, RINGATTN_ERR_CANCELED);
 }
 
 void Link::nonsense(Peer& peer, const Frame& frame) {
@@ -279,6 +310,13 @@ void Link::nonsense(Peer& peer, const Frame& frame) {
   std::snprintf(text, sizeof text, "it sent a frame that makes no sense (type %u, %" PRIu64 " bytes)",
                 static_cast<unsigned>(frame.type), frame.bytes);
   die(peer, text);
+}
+
+// Back to where it was before it met the send that is gone.
+void Link::unmeet(Transfer& receive) {
+  receive.unmet = false;
+  if (receive.withdrawing) return complete(receive, RINGATTN_ERR_CANCELED);
+  take_receive(receive);
 }
 
 }  // namespace ringattn::tcp

@@ -33,7 +33,17 @@ void Stream::push(const Frame& frame, const void* payload, std::uint64_t bytes) 
     queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
-  queue_.push_back({frame, static_cast<const char*>(payload), bytes});
+  queue_.push_back({frame, static_cast<const char*>(payload), bytes, nullptr});
+}
+
+void Stream::keep(std::uint64_t id) {
+  for (std::size_t i = first_; i < queue_.size(); ++i) {
+    Out& out = queue_[i];
+    if (out.frame.id != id || out.bytes == 0) continue;
+    out.kept = std::make_unique<char[]>(static_cast<std::size_t>(out.bytes));
+    std::memcpy(out.kept.get(), out.payload, static_cast<std::size_t>(out.bytes));
+    out.payload = out.kept.get();
+  }
 }
 
 void Stream::flush() {

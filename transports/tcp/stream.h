@@ -41,6 +41,8 @@ class Stream {
   // Writes as much as the kernel takes. A failed write does not end the stream: what the peer has said before
   // can still be read, and reading finds the end.
   void flush();
+  // Copies the payload of the frame with this id if some of it is not sent yet: it need not live any longer.
+  void keep(std::uint64_t id);
   // Drops what has not begun. Whether the stream is at a frame's border, so that another frame can follow.
   bool drop_unsent();
 
@@ -62,6 +64,7 @@ class Stream {
     Frame frame;
     const char* payload;
     std::uint64_t bytes;
+    std::unique_ptr<char[]> kept;  // what payload points to, after keep
   };
   bool fill(std::int64_t& budget);
   void advance(std::uint64_t written);

@@ -178,7 +178,10 @@ void abort(void* handle, ringattn_status status, const char* reason) {
 }
 
 ringattn_status state(void* handle, char* reason, std::uint64_t capacity) {
-  return as_link(handle).state(reason, capacity);
+  Link& link = as_link(handle);
+  ringattn_status status = RINGATTN_ERR_TRANSPORT;
+  without_fail(link, [&] { status = link.state(reason, capacity); });
+  return status;
 }
 
 }  // namespace

@@ -18,13 +18,15 @@ struct Transfer {
     announced,  // a send that the peer knows of and has not matched
     moving,     // bytes travel, or the peer has yet to say that they have arrived
     filling,    // an eager message of a peer that is half read and has no receive yet
+    given_up,   // a send that has been told CANCELED while its peer has not answered
     ended       // in the queue of completions
   };
   State state = State::free;
   bool own = true;           // posted here; else announced by the peer
-  bool withdrawing = false;  // a send whose cancel has no answer yet
+  bool withdrawing = false;  // a send whose cancel has no answer yet; a receive that was found too late
   bool eager = false;
   bool carried = false;       // the carrier has it, and with it the memory
+  bool unmet = false;         // a carried receive whose send has been given up
   bool acknowledged = false;  // a carried send: all of it has arrived
   bool doomed = false;        // a carried one that ends with `status`, whatever the carrier says
   std::int32_t kind = 0;
