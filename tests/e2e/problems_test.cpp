@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/plugins.h"
 #include "tests/support/verify.h"
 
 namespace ringattn::support {
@@ -49,20 +50,28 @@ TEST_P(Problems, AreWithinTheirLimits) {
   }
 }
 
-// Every 19th of them over tcp.
-TEST(ProblemsOverTcp, AreWithinTheirLimits) {
+// Every 19th of them, from `first` on, over a transport that copies.
+void check_over(const char* transport, std::size_t first) {
   const std::vector<NumberedLine>& lines = ci_lines();
   std::size_t backward = 0, forward = 0;
-  for (std::size_t i = 0; i < lines.size(); i += 19) {
+  for (std::size_t i = first; i < lines.size(); i += 19) {
     ProblemLine problem;
     ASSERT_FALSE(parse_problem(lines[i].text, problem).has_value()) << "ci.txt:" << lines[i].number;
-    problem.transport = "tcp";
+    problem.transport = transport;
     const VerifyResult result = verify(problem, 1, options_for(lines[i].number));
     EXPECT_TRUE(result.ok) << "ci.txt:" << lines[i].number << ": " << to_text(result);
     (problem.backward ? backward : forward) += 1;
   }
   EXPECT_GE(forward, 10u);
   EXPECT_GE(backward, 10u);
+}
+
+TEST(ProblemsOverTcp, AreWithinTheirLimits) { check_over("tcp", 0); }
+
+TEST(ProblemsOverUcx, AreWithinTheirLimits) {
+  const char* why = nullptr;
+  if (comm::ucx_table()->score(&why) == 0) GTEST_SKIP() << "ucx: " << why;
+  check_over("ucx", 7);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ci, Problems, ::testing::Range(0, kChunks));

@@ -27,7 +27,8 @@ std::vector<TransportSubject> transport_subjects() {
                                             {"fake_copy", fake_copy(), plain},
                                             {"fake_lend_slow", fake_lend(), slow},
                                             {"fake_copy_slow", fake_copy(), slow}};
-#ifdef RINGATTN_HAS_UCX  // where it cannot run, TransportUcx.CanRunHere tells
+#if defined(RINGATTN_HAS_UCX) && \
+    !defined(RINGATTN_TSAN)  // where it cannot run, TransportUcx.CanRunHere tells
   if (comm::ucx_table()->score(nullptr) > 0) subjects.push_back({"ucx", comm::ucx_table(), plain});
 #endif
   return subjects;
