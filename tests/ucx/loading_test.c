@@ -49,7 +49,8 @@ static int ucx_variables(void) {
   return count;
 }
 
-static const int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGHUP, SIGINT, SIGTERM, SIGCHLD, SIGPIPE};
+static const int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL,  SIGABRT,
+                               SIGHUP,  SIGINT, SIGTERM, SIGCHLD, SIGPIPE};
 enum { SIGNALS = sizeof kSignals / sizeof kSignals[0] };
 
 struct process_state {
@@ -159,7 +160,8 @@ static void check_loading(const char* wanted) {
   const struct process_state after = look();
   fprintf(stderr, "lanes: %s; threads before and after: %d %d\n", lanes, before.threads, after.threads);
   expect(strcmp(lanes, wanted) == 0, wanted);
-  expect(memcmp(before.handlers, after.handlers, sizeof before.handlers) == 0, "signal handlers are untouched");
+  expect(memcmp(before.handlers, after.handlers, sizeof before.handlers) == 0,
+         "signal handlers are untouched");
   expect(memcmp(before.code, after.code, sizeof before.code) == 0, "libc's memory functions are untouched");
   expect(before.threads == after.threads, "no thread is left");
   expect(before.variables == after.variables, "no UCX_ variable is left");
