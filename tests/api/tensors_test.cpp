@@ -72,7 +72,12 @@ std::vector<Bad> bad_tensors() {
        "lse.stride"},
       {"o is q", [](auto& t) { t.o_view.data = t.q_view.data; }, "o.data: overlaps q"},
       {"o is k", [](auto& t) { t.o_view.data = t.k_view.data; }, "o.data: overlaps k"},
-      {"o is v", [](auto& t) { t.o_view.data = t.v_view.data; }, "o.data: overlaps v"},
+      {"o is v",
+       [](auto& t) {
+         static std::vector<float> room(2 * 10 * 4 * 8);  // o is larger than v, and q may lie behind v
+         t.o_view.data = t.v_view.data = room.data();
+       },
+       "o.data: overlaps v"},
       {"o ends in q",
        [](auto& t) { t.o_view.data = static_cast<char*>(t.q_view.data) + 2 * 10 * 4 * 16 * 4 - 1; },
        "o.data: overlaps q"},
