@@ -80,11 +80,11 @@ TEST(BaseEnv, EveryVariableIsListedOnceWithItsMeaning) {
     EXPECT_STRNE(variable.meaning, "");
     EXPECT_TRUE(names.insert(variable.name).second);
   }
-  EXPECT_EQ(names,
-            (std::set<std::string>{"RINGATTN_LOG", "RINGATTN_FORCE_KERNEL", "RINGATTN_TRANSPORT",
-                                   "RINGATTN_RANK", "RINGATTN_WORLD_SIZE", "RINGATTN_LOCAL_RANK",
-                                   "RINGATTN_RENDEZVOUS", "RINGATTN_SECRET", "RINGATTN_INSECURE",
-                                   "RINGATTN_INTERFACE", "RINGATTN_TCP_INTERFACE", "RINGATTN_TCP_ADDRESS"}));
+  EXPECT_EQ(names, (std::set<std::string>{"RINGATTN_LOG", "RINGATTN_FORCE_KERNEL", "RINGATTN_TRANSPORT",
+                                          "RINGATTN_RANK", "RINGATTN_WORLD_SIZE", "RINGATTN_LOCAL_RANK",
+                                          "RINGATTN_RENDEZVOUS", "RINGATTN_SECRET", "RINGATTN_INSECURE",
+                                          "RINGATTN_INTERFACE", "RINGATTN_TCP_INTERFACE",
+                                          "RINGATTN_TCP_ADDRESS", "RINGATTN_PLUGIN_PATH"}));
 }
 
 TEST(BaseEnv, ValueOrNothing) {

@@ -1,30 +1,30 @@
-// ringattn attend: attention over tensors in a file, and its gradients, computed by all ranks of a ring in
-// this process.
+// ringattn attend: attention over tensors in a file, and its gradients, computed by the ranks of a ring: all in this
+// process, or each a process that a launcher has started, this one among them.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cctype>
 #include <functional>
 #include <memory>
 #include <optional>
 
-#include "answer_check.h"
+#include "attend_check.h"
 #include "attend_input.h"
 #include "commands.h"
 #include "error.h"
-#include "gradient_check.h"
 #include "output_file.h"
 #include "problem_words.h"
 #include "progress.h"
+#include "ring_plan.h"
 #include "ring_run.h"
-#include "text.h"
+#include "run_self.h"
+#include "trace_file.h"
 
 namespace ringattn::tool {
 namespace {
 
 struct Options {
-  std::string in, out;
-  int ranks = 1;
+  std::string in, out, trace;
+  std::optional<int> ranks, processes;
   int threads = 0;
   std::string partition = "zigzag";
   std::string mask, docs, docs_k, offset, scale;  // empty = not given
@@ -41,7 +41,7 @@ std::string metadata_or(const SafetensorsFile& file, std::string_view key, const
   return found == file.metadata().end() ? otherwise : found->second;
 }
 
-support::ProblemLine problem_of(const Options& options, const SafetensorsFile& file,
+support::ProblemLine problem_of(const Options& options, int ranks, const SafetensorsFile& file,
                                 const AttendInput& input) {
   const auto word = [](std::string_view key, const auto& value) { return fmt::format("{}={}", key, value); };
   std::string mask = options.mask;
@@ -50,7 +50,7 @@ support::ProblemLine problem_of(const Options& options, const SafetensorsFile& f
                                     word("batch", input.q.shape[0]),      word("heads", input.q.shape[2]),
                                     word("dim", input.q.shape[3]),        word("dtype", input.dtype_name),
                                     word("dtype_out", options.dtype_out), word("mask", mask),
-                                    word("partition", options.partition), word("ranks", options.ranks),
+                                    word("partition", options.partition), word("ranks", ranks),
                                     word("threads", options.threads)};
   if (input.k.shape[2] != input.q.shape[2]) words.push_back(word("kv_heads", input.k.shape[2]));
   if (input.v.shape[3] != input.q.shape[3]) words.push_back(word("dim_v", input.v.shape[3]));
@@ -64,120 +64,73 @@ support::ProblemLine problem_of(const Options& options, const SafetensorsFile& f
   return parse_words(words);
 }
 
-struct Result {
-  Buffer o, lse;
-  Buffer d_q, d_k, d_v;  // with --backward
+// The input file, read and checked. Every rank reads the whole of it.
+struct Job {
+  Job(const Options& options, int ranks, NonFinite policy);
+  const BackwardInput* backward() const { return gradients ? &*gradients : nullptr; }
+
+  SafetensorsFile file;
+  AttendInput input;
+  support::ProblemLine problem;
+  std::optional<BackwardInput> gradients;
 };
 
-// One pass with its line. Of one rank nobody knows how far it is: it has a single block.
-void run_pass(const support::ProblemLine& problem, const char* label, RingRun& run,
-              double (RingRun::*pass)(Drive, const std::function<void()>&)) {
-  Progress progress(stdout, is_terminal(stdout), label);
-  const double seconds =
-      (run.*pass)(Drive::together, [&] { progress.update(problem.ranks > 1 ? run.part_done() : -1); });
-  progress.finish(fmt::format("{} rank{}; {} of it attention", problem.ranks, problem.ranks == 1 ? "" : "s",
-                              duration_text(seconds)));
+Job::Job(const Options& options, int ranks, NonFinite policy)
+    : file(options.in),
+      input(read_attend_input(file, policy)),
+      problem(problem_of(options, ranks, file, input)) {
+  if (!options.out.empty() && file.is_same_file(options.out))
+    throw BadInput(fmt::format("--out {} is the input file", options.out));
+  if (options.backward) gradients = read_backward_input(file, problem, policy);
+  if (options.check) require_checkable(problem, input);
 }
 
-// `gradients` is NULL without --backward.
-Result compute(const support::ProblemLine& problem, const AttendInput& input,
-               const BackwardInput* gradients) {
-  RingRun run(problem, false);
-  run.scatter(input.q, input.k, input.v);
-  if (gradients) run.scatter_gradients(gradients->d_o, gradients->d_lse ? &*gradients->d_lse : nullptr);
-  run_pass(problem, "forward", run, &RingRun::forward);
+// One pass, with its line where the ring reports. Of one rank nobody knows how far it is: it has a single block.
+void run_pass(const Ring& ring, const char* label, RingRun& run,
+              double (RingRun::*pass)(Drive, const std::function<void()>&)) {
+  if (!ring.reports()) {
+    (run.*pass)(Drive::together, {});
+    return;
+  }
+  Progress progress(stdout, is_terminal(stdout), label);
+  const double seconds =
+      (run.*pass)(Drive::together, [&] { progress.update(ring.world > 1 ? run.part_done() : -1); });
+  const char* what = ring.is_whole() ? (ring.world == 1 ? "rank" : "ranks") : "processes";
+  progress.finish(fmt::format("{} {}; {} of it attention", ring.world, what, duration_text(seconds)));
+}
+
+// Buffers of the whole ring's answer, empty where it does not report.
+AttendResult room_for(const support::ProblemLine& problem, const Ring& ring) {
+  AttendResult result;
+  if (!ring.reports()) return result;
   const std::int64_t batch = problem.batch, queries = problem.queries, heads = problem.heads;
-  Result result;
   result.o = Buffer(problem.effective_dtype_out(), batch, queries, heads, problem.effective_dim_v());
   result.lse = Buffer(RINGATTN_DTYPE_F32, batch, heads, queries, 1);
-  run.gather(result.o.view(), result.lse.view());
-  if (!gradients) return result;
-  run_pass(problem, "backward", run, &RingRun::backward);
+  if (!problem.backward) return result;
   const ringattn_dtype dtype = problem.effective_dtype_grad();
   const std::int64_t keys = problem.keys, kv_heads = problem.effective_kv_heads();
   result.d_q = Buffer(dtype, batch, queries, heads, problem.dim);
   result.d_k = Buffer(dtype, batch, keys, kv_heads, problem.dim);
   result.d_v = Buffer(dtype, batch, keys, kv_heads, problem.effective_dim_v());
-  run.gather_gradients(result.d_q.view(), result.d_k.view(), result.d_v.view());
   return result;
 }
 
-double pairs_of(const std::vector<RowBlock>& blocks) {
-  double pairs = 0;
-  for (const RowBlock& block : blocks)
-    pairs += static_cast<double>(block.count) * static_cast<double>(block.key_count);
-  return pairs;
-}
-
-// What is computed again in fp64 as a whole must end in reasonable time: an answer without references, and
-// gradients always.
-void require_checkable(const support::ProblemLine& problem, const AttendInput& input) {
-  const bool references = input.o_ref && input.lse_ref;
-  if (references && !problem.backward) return;
-  constexpr double most = static_cast<double>(kMostCheckedQueries) * kMostCheckedQueries;
-  if (problem.batch <= 1 && std::max(problem.queries, problem.keys) <= kMostCheckedQueries) return;
-  if (pairs_of(row_blocks(problem, kRowsOfBlock)) <= most) return;
-  const std::string why = references      ? "gradients are checked as a whole"
-                          : input.o_ref   ? "the file has no lse_ref"
-                          : input.lse_ref ? "the file has no o_ref"
-                                          : "the file has no o_ref and lse_ref";
-  throw BadInput(fmt::format(
-      "--check: {} and the sequence is too long for an answer in fp64 (at most {} queries and keys)", why,
-      grouped(kMostCheckedQueries)));
-}
-
-bool check_result(const support::ProblemLine& problem, const AttendInput& input, const Result& result) {
-  Answer answer{input.q, input.k, input.v, result.o.view(), result.lse.view(), input.o_ref, input.lse_ref};
-  const std::vector<RowBlock> all = row_blocks(problem, kRowsOfBlock);
-  std::vector<RowBlock> blocks = all;
-  if (input.o_ref && input.lse_ref) {  // a long answer is judged by rows that include its worst
-    blocks = spread(
-        all, static_cast<std::size_t>(kMostCheckedQueries / kRowsOfBlock),
-        {furthest_query(answer.o, *input.o_ref, false), furthest_query(answer.lse, *input.lse_ref, true)});
-  }
-  Progress progress(stdout, is_terminal(stdout), "fp64 check");
-  const Verdict verdict = check_answer(problem, answer, blocks, [&](double done) { progress.update(done); });
-  const char* against = input.o_ref && input.lse_ref ? "o_ref and lse_ref"
-                        : input.o_ref                ? "o_ref, and lse in fp64"
-                        : input.lse_ref              ? "lse_ref, and o in fp64"
-                                                     : "fp64";
-  const std::string rows = blocks.size() == all.size()
-                               ? fmt::format("all {} rows", grouped(verdict.rows))
-                               : fmt::format("{} of {} rows, the worst among them,", grouped(verdict.rows),
-                                             grouped(problem.batch * problem.queries));
-  progress.finish(fmt::format("{} against {}", rows, against));
-  fmt::print("{}\n", to_text(verdict));
-  return verdict.ok();
-}
-
-bool check_gradients_of(const support::ProblemLine& problem, const AttendInput& input,
-                        const BackwardInput& gradients, const Result& result) {
-  const GradientAnswer answer{input.q,           input.k,           input.v,           gradients.d_o,
-                              gradients.d_lse,   result.d_q.view(), result.d_k.view(), result.d_v.view(),
-                              gradients.d_q_ref, gradients.d_k_ref, gradients.d_v_ref};
-  std::vector<std::string> references;
-  if (gradients.d_q_ref) references.emplace_back("dq_ref");
-  if (gradients.d_k_ref) references.emplace_back("dk_ref");
-  if (gradients.d_v_ref) references.emplace_back("dv_ref");
-  Progress progress(stdout, is_terminal(stdout), "fp64 grads");
-  const GradientVerdict verdict =
-      check_gradients(problem, answer, [&](double done) { progress.update(done); });
-  progress.finish(fmt::format("all of dq, dk, dv against {}",
-                              references.empty() ? "fp64"
-                              : references.size() == 3
-                                  ? fmt::format("{}", fmt::join(references, ", "))
-                                  : fmt::format("{}, the others in fp64", fmt::join(references, ", "))));
-  fmt::print("{}\n", to_text(verdict));
-  return verdict.ok();
-}
-
-// Everything is checked, also after the first part that is wrong.
-bool check_all(const support::ProblemLine& problem, const AttendInput& input, const BackwardInput* gradients,
-               const Result& result) {
-  bool ok = check_result(problem, input, result);
-  if (gradients) ok &= check_gradients_of(problem, input, *gradients, result);
-  fmt::print("{}\n", ok ? "verified" : "NOT verified");
-  return ok;
+// `trace` is NULL without --trace.
+AttendResult compute(const Job& job, const Ring& ring, TraceFile* trace) {
+  const AttendInput& input = job.input;
+  RingRun run(job.problem, trace != nullptr, ring);
+  run.scatter(input.q, input.k, input.v);
+  if (const BackwardInput* gradients = job.backward())
+    run.scatter_gradients(gradients->d_o, gradients->d_lse ? &*gradients->d_lse : nullptr);
+  AttendResult result = room_for(job.problem, ring);
+  run_pass(ring, "forward", run, &RingRun::forward);
+  if (trace) trace->add(run.traces());
+  run.gather(result.o.view(), result.lse.view());
+  if (!job.gradients) return result;
+  run_pass(ring, "backward", run, &RingRun::backward);
+  if (trace) trace->add(run.traces());
+  run.gather_gradients(result.d_q.view(), result.d_k.view(), result.d_v.view());
+  return result;
 }
 
 StoredTensor stored(const char* name, const char* dtype, std::vector<std::int64_t> shape,
@@ -194,7 +147,7 @@ std::string stored_dtype(const support::ProblemLine& problem, const AttendInput&
 }
 
 void write_result(OutputFile& file, const support::ProblemLine& problem, const AttendInput& input,
-                  const Result& result) {
+                  const AttendResult& result) {
   const std::int64_t batch = problem.batch, queries = problem.queries, heads = problem.heads;
   const std::string dtype = stored_dtype(problem, input, problem.effective_dtype_out());
   std::vector<StoredTensor> tensors{
@@ -214,41 +167,64 @@ void write_result(OutputFile& file, const support::ProblemLine& problem, const A
   file.commit();
 }
 
-int attend(const Options& options) {
+void check_options(const Options& options) {
   if (options.out.empty() && !options.check) throw BadInput("attend: expected --out, --check or both");
-  if (!options.dtype_grad.empty() && !options.backward) {
+  if (!options.dtype_grad.empty() && !options.backward)
     throw BadInput(fmt::format("--dtype-grad {}: expected with --backward only", options.dtype_grad));
+  if (!options.trace.empty() && options.trace == options.out)
+    throw BadInput(fmt::format("--trace {}: expected another file than --out", options.trace));
+  if (options.processes) check_processes(*options.processes, options.ranks);
+}
+
+int ranks_of(const Options& options, const std::optional<Ring>& launched) {
+  if (!launched) return options.ranks.value_or(1);
+  if (options.ranks && *options.ranks != launched->world) {
+    throw BadInput(fmt::format("--ranks {}: expected {}, the ranks that the launcher has started",
+                               *options.ranks, launched->world));
   }
-  const SafetensorsFile file(options.in);
-  if (!options.out.empty() && file.is_same_file(options.out)) {
-    throw BadInput(fmt::format("--out {} is the input file", options.out));
-  }
-  const NonFinite policy = options.nan == "allow" ? NonFinite::allow : NonFinite::refuse;
-  const AttendInput input = read_attend_input(file, policy);
-  const support::ProblemLine problem = problem_of(options, file, input);
-  std::optional<BackwardInput> read;
-  if (options.backward) read = read_backward_input(file, problem, policy);
-  const BackwardInput* gradients = read ? &*read : nullptr;
-  if (options.check) require_checkable(problem, input);
-  // Opened first: a folder that cannot be written should not cost a run.
-  std::optional<OutputFile> out;
-  if (!options.out.empty()) out.emplace(options.out);
-  fmt::print("problem      {}\n", support::to_line(problem));
-  const Result result = compute(problem, input, gradients);
-  if (options.check && !check_all(problem, input, gradients, result)) {
+  return launched->world;
+}
+
+// Rank 0 judges and writes. A wrong answer is its exit status alone.
+int report(const Options& options, const Job& job, const AttendResult& result, OutputFile* out) {
+  if (options.check && !check_all(job.problem, job.input, job.backward(), result)) {
     if (out) fmt::print("{} was not written\n", options.out);
     return kExitWrongAnswer;
   }
   if (out) {
-    write_result(*out, problem, input, result);
+    write_result(*out, job.problem, job.input, result);
     fmt::print("written      {}\n", options.out);
   }
   return kExitOk;
 }
 
+int attend(const Options& options, const Arguments& arguments) {
+  check_options(options);
+  const NonFinite policy = options.nan == "allow" ? NonFinite::allow : NonFinite::refuse;
+  if (options.processes) {  // what is wrong with the input is told once, here
+    const Job job(options, *options.processes, NonFinite::allow);
+    preview_ranks(job.problem, {0}, Detail::figures);
+    return run_self(*options.processes, arguments);
+  }
+  // First of all: ranks that have met see at once when one of them fails.
+  std::optional<Ring> launched = join_launched_ring(options.threads);
+  const Job job(options, ranks_of(options, launched), policy);
+  const Ring ring = launched ? std::move(*launched)
+                             : make_local_ring(job.problem.ranks, job.problem.threads, job.problem.transport);
+  // Opened before the run: a folder that cannot be written should not cost one.
+  std::optional<OutputFile> out;
+  std::optional<TraceFile> trace;
+  if (!options.out.empty() && ring.reports()) out.emplace(options.out);
+  if (!options.trace.empty()) trace.emplace(options.trace, ring);
+  if (ring.reports()) fmt::print("problem      {}\n", support::to_line(job.problem));
+  const AttendResult result = compute(job, ring, trace ? &*trace : nullptr);
+  if (trace) trace->write();
+  return ring.reports() ? report(options, job, result, out ? &*out : nullptr) : kExitOk;
+}
+
 }  // namespace
 
-void add_attend(CLI::App& app, Action& action) {
+void add_attend(CLI::App& app, const Arguments& arguments, Action& action) {
   CLI::App* command = app.add_subcommand(
       "attend", "Attention over the tensors q, k, v of a safetensors file, and its gradients");
   auto options = std::make_shared<Options>();
@@ -268,8 +244,21 @@ void add_attend(CLI::App& app, Action& action) {
       "--backward", options->backward,
       "Then the gradients dq, dk, dv of q, k, v, from the file's do, like o, and dlse [batch, head, seq] "
       "(F32) where it has one");
-  command->add_option("--ranks", options->ranks, "Ranks of the ring [1]")->type_name("P");
-  command->add_option("--threads", options->threads, "Threads that compute [0 = all cores]")->type_name("T");
+  command
+      ->add_option("--ranks", options->ranks,
+                   "Ranks of the ring, all in this process [1; under a launcher, its processes]")
+      ->type_name("P");
+  command->add_option("--processes", options->processes, "Start so many processes, each a rank of the ring")
+      ->type_name("P");
+  command
+      ->add_option("--threads", options->threads,
+                   "Threads that compute [0 = all cores, of each process its share]")
+      ->type_name("T");
+  command
+      ->add_option("--trace", options->trace,
+                   "Write what each rank did when, for ui.perfetto.dev; rank R of several processes writes "
+                   "FILE.rankR.json")
+      ->type_name("FILE.json");
   command->add_option("--partition", options->partition, "contiguous, zigzag or striped[:STRIPE] [zigzag]")
       ->type_name("NAME");
   command
@@ -296,7 +285,13 @@ void add_attend(CLI::App& app, Action& action) {
       ->add_option("--nan", options->nan, "refuse or allow: NaN and infinity in q, k, v, do, dlse [refuse]")
       ->check(CLI::IsMember({"refuse", "allow"}))
       ->type_name("POLICY");
-  command->callback([&action, options] { action = [options] { return attend(*options); }; });
+  command->footer(
+      "Under a launcher (ringattn run, mpirun, torchrun, srun) each process is one rank; rank 0 alone "
+      "prints, checks and\n"
+      "writes OUT.");
+  command->callback([&action, &arguments, options] {
+    action = [options, &arguments] { return attend(*options, arguments); };
+  });
 }
 
 }  // namespace ringattn::tool

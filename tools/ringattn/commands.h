@@ -3,15 +3,19 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace ringattn::tool {
 
 using Action = std::function<int()>;
+// The command line without the program's name, for those that run it again in other processes; outlives the action.
+using Arguments = std::vector<std::string>;
 
 void add_info(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
-void add_attend(CLI::App& app, Action& action);
-void add_verify(CLI::App& app, Action& action);
+void add_attend(CLI::App& app, const Arguments& arguments, Action& action);
+void add_verify(CLI::App& app, const Arguments& arguments, Action& action);
 void add_demo(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 

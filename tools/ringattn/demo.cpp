@@ -59,7 +59,8 @@ double seconds_per_pair(const Options& options) {
       std::min<std::int64_t>(options.tokens, std::clamp<std::int64_t>(options.tokens / 2, 512, 4096));
   const support::ProblemLine problem = problem_of(options, tokens);
   const support::Inputs inputs = support::random_inputs(problem, options.seed);
-  RingRun run(problem, false);
+  const Ring ring = make_local_ring(problem.ranks, problem.threads, problem.transport);
+  RingRun run(problem, false, ring);
   run.scatter(inputs.q.view(), inputs.k.view(), inputs.v.view());
   const double seconds = run.forward(drive_of(options), [&] { progress.update(-1); });
   progress.finish(fmt::format("{} tokens", grouped(tokens)));
@@ -135,7 +136,8 @@ int demo(const Options& options) {
       grouped(problem.queries), problem.ranks, problem.heads, problem.effective_kv_heads(), problem.dim);
   const double per_pair = seconds_per_pair(options);
   const support::Inputs inputs = make_data(options, problem);
-  RingRun run(problem, true);
+  const Ring ring = make_local_ring(problem.ranks, problem.threads, problem.transport);
+  RingRun run(problem, true, ring);
   run.scatter(inputs.q.view(), inputs.k.view(), inputs.v.view());
   const double seconds =
       run_forward(problem, drive_of(options), run, std::max(1e-3, per_pair * pairs(problem.queries)));

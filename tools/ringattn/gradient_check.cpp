@@ -56,6 +56,8 @@ GradientVerdict check_gradients(const support::ProblemLine& problem, const Gradi
                    d_o = copy_of(answer.d_o);
   const HostTensor d_lse_copy = answer.d_lse ? copy_of(*answer.d_lse) : HostTensor();
   const HostTensor* d_lse = answer.d_lse ? &d_lse_copy : nullptr;
+  const HostTensor o_copy = answer.o ? copy_of(*answer.o) : HostTensor();
+  const HostTensor* o = answer.o ? &o_copy : nullptr;
   // The plain implementation takes about a third of the whole.
   constexpr double kPlainPart = 0.3;
   const auto tell = [&](double done) {
@@ -66,7 +68,7 @@ GradientVerdict check_gradients(const support::ProblemLine& problem, const Gradi
       support::plain_backward(problem, q, k, v, forward, d_o, d_lse, workers);
   tell(0);
   const support::OracleGradients oracle =
-      support::oracle_backward(problem, q, k, v, d_o, d_lse, workers, tell);
+      support::oracle_backward(problem, q, k, v, d_o, d_lse, workers, tell, o);
   return {judge("dq", answer.d_q, answer.d_q_ref, oracle.d_q, plain.d_q),
           judge("dk", answer.d_k, answer.d_k_ref, oracle.d_k, plain.d_k),
           judge("dv", answer.d_v, answer.d_v_ref, oracle.d_v, plain.d_v)};

@@ -18,6 +18,8 @@ struct GradientAnswer {
   std::optional<ringattn_tensor> d_lse;
   ringattn_tensor d_q, d_k, d_v;
   std::optional<ringattn_tensor> d_q_ref, d_k_ref, d_v_ref;  // F32
+  // The O that backward was given, so that its rounding is not held against the gradients; else it is.
+  std::optional<ringattn_tensor> o = std::nullopt;
 };
 
 struct GradientVerdict {

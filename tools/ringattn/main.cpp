@@ -1,6 +1,7 @@
 // ringattn: the command line of libringattn. It uses public functions of the library only.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -35,11 +36,12 @@ int run(int argc, char** argv) {
       "ranks=4\n"
       "`ringattn plan --help` lists the keys.\n\n"
       "Exit status: 0 done, 1 computed but out of tolerance, 2 bad input, 3 the run failed.");
+  const Arguments arguments(argv + std::min(argc, 1), argv + argc);
   Action action;
   add_info(app, action);
   add_plan(app, action);
-  add_attend(app, action);
-  add_verify(app, action);
+  add_attend(app, arguments, action);
+  add_verify(app, arguments, action);
   add_demo(app, action);
   add_run(app, action);
 

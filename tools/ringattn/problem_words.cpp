@@ -1,5 +1,9 @@
 #include "problem_words.h"
 
+#include <fmt/format.h>
+
+#include <sstream>
+
 #include "error.h"
 
 namespace ringattn::tool {
@@ -10,6 +14,33 @@ support::ProblemLine parse_words(const std::vector<std::string>& words) {
   support::ProblemLine problem;
   if (const auto error = support::parse_problem(line, problem)) throw BadInput(*error);
   return problem;
+}
+
+std::string line_for_processes(const std::string& line, int processes) {
+  std::istringstream words(line);
+  for (std::string word; words >> word;) {
+    if (word.compare(0, 6, "ranks=") == 0) return line;
+  }
+  return fmt::format("{} ranks={}", line, processes);
+}
+
+void require_process_problem(const support::ProblemLine& problem, int processes, const std::string& where) {
+  if (problem.ranks != processes) {
+    throw BadInput(fmt::format("{}ranks={}: expected {}, the processes that there are, or no ranks", where,
+                               problem.ranks, processes));
+  }
+  if (problem.threads != 1) {
+    throw BadInput(
+        fmt::format("{}threads={}: expected no threads, as each process takes its share of the cores", where,
+                    problem.threads));
+  }
+  if (!problem.transport.empty()) {
+    throw BadInput(
+        fmt::format("{}transport={}: expected RINGATTN_TRANSPORT={} instead, as ranks are processes", where,
+                    problem.transport, problem.transport));
+  }
+  if (problem.layout != support::Layout::kBshd)
+    throw BadInput(where + "layout: expected bshd, as ranks are processes, whose shards are dense");
 }
 
 const char* problem_help() {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "error.h"
+#include "gather.h"
 #include "tests/support/host_tensor.h"
 
 namespace ringattn::tool {
@@ -34,6 +35,19 @@ Buffer::Buffer(ringattn_dtype dtype, std::int64_t batch, std::int64_t axis1, std
 
 ringattn_tensor Buffer::view() const { return dense_view(dtype_, shape_, memory_.data()); }
 
+ringattn_tensor Buffer::view_like(int axis, std::int64_t length, const void* data) const {
+  std::int64_t shape[4];
+  std::copy(std::begin(shape_), std::end(shape_), shape);
+  shape[axis] = length;
+  return dense_view(dtype_, shape, data);
+}
+
+std::size_t Buffer::bytes_like(int axis, std::int64_t length) const {
+  std::int64_t count = support::dtype_size(dtype_);
+  for (int i = 0; i < 4; ++i) count *= i == axis ? length : shape_[i];
+  return static_cast<std::size_t>(count);
+}
+
 ringattn_tensor dense_view(ringattn_dtype dtype, const std::int64_t (&shape)[4], const void* data) {
   ringattn_tensor tensor = RINGATTN_STRUCT(ringattn_tensor);
   tensor.dtype = dtype;
@@ -54,36 +68,38 @@ ringattn_tensor token_view(const ringattn_tensor& lse) {
   return tokens;
 }
 
-RingRun::RingRun(const support::ProblemLine& problem, bool trace)
+RingRun::RingRun(const support::ProblemLine& problem, bool trace, const Ring& ring)
     : problem_(problem),
       structs_(problem),
+      ring_(ring),
       done_(std::make_unique<std::atomic<double>[]>(static_cast<std::size_t>(problem.ranks))) {
-  const auto ranks = static_cast<std::size_t>(problem.ranks);
-  auto context_desc = RINGATTN_STRUCT(ringattn_context_desc);
-  context_desc.threads = problem.threads;
-  ringattn_context* context = nullptr;
-  check(ringattn_context_create(&context_desc, &context));
-  context_.reset(context);
-
-  auto comm_desc = RINGATTN_STRUCT(ringattn_comm_desc);
-  comm_desc.world_size = problem.ranks;
-  comm_desc.transport = problem.transport.empty() ? nullptr : problem.transport.c_str();
-  std::vector<ringattn_comm*> comms(ranks);
-  check(ringattn_comm_create_local(context, &comm_desc, comms.data()));
-  for (ringattn_comm* comm : comms) comms_.emplace_back(comm);
-
-  if (trace) {
-    for (ringattn_plan_desc& desc : structs_.descs()) desc.flags |= RINGATTN_PLAN_TRACE;
+  std::vector<ringattn_comm*> comms;
+  std::vector<ringattn_plan_desc> descs;
+  for (std::size_t place = 0; place < ring.ranks.size(); ++place) {
+    comms.push_back(ring.comms[place].get());
+    descs.push_back(structs_.desc(ring.ranks[place]));
+    if (trace) descs.back().flags |= RINGATTN_PLAN_TRACE;
   }
-  std::vector<ringattn_plan*> plans(ranks);
-  check(ringattn_plan_create_array(problem.ranks, comms.data(), structs_.descs().data(), plans.data()));
+  std::vector<ringattn_plan*> plans(comms.size());
+  check(ringattn_plan_create_array(static_cast<std::int32_t>(comms.size()), comms.data(), descs.data(),
+                                   plans.data()));
   for (ringattn_plan* plan : plans) plans_.emplace_back(plan);
-  for (int rank = 0; rank < problem.ranks; ++rank) allocate(rank);
+  for (std::size_t place = 0; place < plans_.size(); ++place) allocate(place);
 }
 
-void RingRun::allocate(int rank) {
+std::int64_t RingRun::local_rows(int axis, int rank) const {
+  std::int64_t longest = 0;
+  for (std::int64_t row = 0; row < problem_.batch; ++row) {
+    std::int64_t length = 0;
+    check(ringattn_plan_local_length(plans_.front().get(), axis, rank, row, structs_.call(), &length));
+    longest = std::max(longest, length);
+  }
+  return longest;
+}
+
+void RingRun::allocate(std::size_t place) {
   auto info = RINGATTN_STRUCT(ringattn_plan_info);
-  check(ringattn_plan_get_info(plans_[static_cast<std::size_t>(rank)].get(), structs_.call(), &info));
+  check(ringattn_plan_get_info(plans_[place].get(), structs_.call(), &info));
   const std::int64_t batch = problem_.batch, q = info.local_q, k = info.local_k;
   Shards shards;
   shards.q = Buffer(problem_.dtype, batch, q, problem_.heads, problem_.dim);
@@ -103,18 +119,39 @@ void RingRun::allocate(int rank) {
   shards_.push_back(std::move(shards));
 }
 
-void RingRun::share(int axis, const ringattn_tensor& global, Buffer Shards::*local) {
-  for (int rank = 0; rank < problem_.ranks; ++rank) {
-    const ringattn_tensor view = (shards_[static_cast<std::size_t>(rank)].*local).view();
-    check(ringattn_shard(plans_[static_cast<std::size_t>(rank)].get(), axis, rank, structs_.call(), &global,
-                         &view));
+void RingRun::share(int axis, const ringattn_tensor& global, Buffer Shards::*local, Form form) {
+  for (std::size_t place = 0; place < plans_.size(); ++place) {
+    const ringattn_tensor dense = (shards_[place].*local).view();
+    const ringattn_tensor view = form == Form::lse ? token_view(dense) : dense;
+    check(ringattn_shard(plans_[place].get(), axis, ring_.ranks[place], structs_.call(), &global, &view));
   }
 }
 
-void RingRun::collect(int axis, const ringattn_tensor& global, Buffer Shards::*local) const {
-  for (int rank = 0; rank < problem_.ranks; ++rank) {
-    const ringattn_tensor view = (shards_[static_cast<std::size_t>(rank)].*local).view();
-    check(ringattn_unshard(plans_[static_cast<std::size_t>(rank)].get(), axis, rank, structs_.call(), &view,
+void RingRun::collect(int axis, const ringattn_tensor& global, Buffer Shards::*local, Form form) const {
+  if (!ring_.is_whole()) return collect_from_processes(axis, global, shards_.front().*local, form);
+  for (std::size_t place = 0; place < plans_.size(); ++place) {
+    const ringattn_tensor dense = (shards_[place].*local).view();
+    const ringattn_tensor view = form == Form::lse ? token_view(dense) : dense;
+    check(ringattn_unshard(plans_[place].get(), axis, ring_.ranks[place], structs_.call(), &view, &global));
+  }
+}
+
+// Every process is one rank, and any rank's plan knows where the tokens of all others belong.
+void RingRun::collect_from_processes(int axis, const ringattn_tensor& global, const Buffer& own,
+                                     Form form) const {
+  if (problem_.batch == 0) return;
+  const int seq = form == Form::lse ? 2 : 1;
+  std::vector<std::int64_t> rows;
+  std::vector<std::size_t> sizes;
+  for (int rank = 0; rank < ring_.world; ++rank) {
+    rows.push_back(local_rows(axis, rank));
+    sizes.push_back(own.bytes_like(seq, rows.back()));
+  }
+  const auto all = gather_bytes(ring_.comms.front().get(), own.bytes(), sizes);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const ringattn_tensor dense = own.view_like(seq, rows[rank], all[rank].data());
+    const ringattn_tensor view = form == Form::lse ? token_view(dense) : dense;
+    check(ringattn_unshard(plans_.front().get(), axis, static_cast<int>(rank), structs_.call(), &view,
                            &global));
   }
 }
@@ -126,28 +163,19 @@ void RingRun::scatter(const ringattn_tensor& q, const ringattn_tensor& k, const 
 }
 
 void RingRun::gather(const ringattn_tensor& o, const ringattn_tensor& lse) const {
-  // Padding belongs to no rank: its rows are O = 0, as the buffer begins, and lse = -inf.
-  std::fill_n(static_cast<float*>(lse.data), lse.shape[0] * lse.shape[1] * lse.shape[2],
-              -std::numeric_limits<float>::infinity());
-  collect(RINGATTN_AXIS_QUERY, o, &Shards::o);
-  const ringattn_tensor global = token_view(lse);
-  for (int rank = 0; rank < problem_.ranks; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    const ringattn_tensor local = token_view(shards_[index].lse.view());
-    check(ringattn_unshard(plans_[index].get(), RINGATTN_AXIS_QUERY, rank, structs_.call(), &local, &global));
+  if (ring_
+          .reports()) {  // padding belongs to no rank: its rows are O = 0, as the buffer begins, and lse = -inf
+    std::fill_n(static_cast<float*>(lse.data), lse.shape[0] * lse.shape[1] * lse.shape[2],
+                -std::numeric_limits<float>::infinity());
   }
+  collect(RINGATTN_AXIS_QUERY, o, &Shards::o);
+  collect(RINGATTN_AXIS_QUERY, token_view(lse), &Shards::lse, Form::lse);
 }
 
 void RingRun::scatter_gradients(const ringattn_tensor& d_o, const ringattn_tensor* d_lse) {
   share(RINGATTN_AXIS_QUERY, d_o, &Shards::d_o);
   with_d_lse_ = d_lse != nullptr;
-  if (!with_d_lse_) return;
-  const ringattn_tensor global = token_view(*d_lse);
-  for (int rank = 0; rank < problem_.ranks; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    const ringattn_tensor local = token_view(shards_[index].d_lse.view());
-    check(ringattn_shard(plans_[index].get(), RINGATTN_AXIS_QUERY, rank, structs_.call(), &global, &local));
-  }
+  if (with_d_lse_) share(RINGATTN_AXIS_QUERY, token_view(*d_lse), &Shards::d_lse, Form::lse);
 }
 
 void RingRun::gather_gradients(const ringattn_tensor& d_q, const ringattn_tensor& d_k,
@@ -191,17 +219,17 @@ void RingRun::run_on_threads(const StartOne& start, const std::function<void()>&
     ringattn_status status = RINGATTN_OK;
     std::string message;
   };
-  const auto ranks = static_cast<std::size_t>(problem_.ranks);
+  const std::size_t ranks = plans_.size();
   std::vector<Outcome> outcomes(ranks);
   std::mutex mutex;
   std::condition_variable changed;
   std::size_t running = ranks;
   std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      Outcome& outcome = outcomes[rank];
+  for (std::size_t place = 0; place < ranks; ++place) {
+    threads.emplace_back([&, place] {
+      Outcome& outcome = outcomes[place];
       ringattn_request* raw = nullptr;
-      outcome.status = start(rank, &raw);
+      outcome.status = start(place, &raw);
       const Request request(raw);
       if (outcome.status == RINGATTN_OK) outcome.status = wait_for(raw, {});
       if (outcome.status < 0) outcome.message = ringattn_last_error();
@@ -222,7 +250,7 @@ void RingRun::run_on_threads(const StartOne& start, const std::function<void()>&
 
 double RingRun::execute(Drive drive, const StartAll& all, const StartOne& one,
                         const std::function<void()>& meanwhile) {
-  for (int rank = 0; rank < problem_.ranks; ++rank) done_[static_cast<std::size_t>(rank)] = 0;
+  for (const int rank : ring_.ranks) done_[static_cast<std::size_t>(rank)] = 0;
   const auto start = std::chrono::steady_clock::now();
   if (drive == Drive::together) {
     run_together(all, meanwhile);
@@ -239,8 +267,8 @@ void RingRun::hear_progress(void* user, std::int32_t rank, std::int32_t done, st
 
 double RingRun::part_done() const {
   double sum = 0;
-  for (int rank = 0; rank < problem_.ranks; ++rank) sum += done_[static_cast<std::size_t>(rank)];
-  return sum / problem_.ranks;
+  for (const int rank : ring_.ranks) sum += done_[static_cast<std::size_t>(rank)];
+  return sum / here();
 }
 
 double RingRun::forward(Drive drive, const std::function<void()>& meanwhile) {
@@ -262,10 +290,10 @@ double RingRun::forward(Drive drive, const std::function<void()>& meanwhile) {
   return execute(
       drive,
       [&](ringattn_request** request) {
-        return ringattn_forward_array(problem_.ranks, plans.data(), args.data(), request);
+        return ringattn_forward_array(here(), plans.data(), args.data(), request);
       },
-      [&](std::size_t rank, ringattn_request** request) {
-        return ringattn_forward(plans[rank], &args[rank], request);
+      [&](std::size_t place, ringattn_request** request) {
+        return ringattn_forward(plans[place], &args[place], request);
       },
       meanwhile);
 }
@@ -294,25 +322,19 @@ double RingRun::backward(Drive drive, const std::function<void()>& meanwhile) {
   return execute(
       drive,
       [&](ringattn_request** request) {
-        return ringattn_backward_array(problem_.ranks, plans.data(), args.data(), request);
+        return ringattn_backward_array(here(), plans.data(), args.data(), request);
       },
-      [&](std::size_t rank, ringattn_request** request) {
-        return ringattn_backward(plans[rank], &args[rank], request);
+      [&](std::size_t place, ringattn_request** request) {
+        return ringattn_backward(plans[place], &args[place], request);
       },
       meanwhile);
-}
-
-ringattn_times RingRun::times(int rank) const {
-  auto times = RINGATTN_STRUCT(ringattn_times);
-  check(ringattn_plan_get_times(plans_[static_cast<std::size_t>(rank)].get(), &times));
-  return times;
 }
 
 std::vector<RankTrace> RingRun::traces() const {
   std::vector<RankTrace> traces;
   traces.reserve(plans_.size());
-  for (int rank = 0; rank < problem_.ranks; ++rank) {
-    traces.push_back(read_trace(plans_[static_cast<std::size_t>(rank)].get(), rank));
+  for (std::size_t place = 0; place < plans_.size(); ++place) {
+    traces.push_back(read_trace(plans_[place].get(), ring_.ranks[place]));
   }
   return traces;
 }

@@ -1,4 +1,5 @@
-// All ranks of a ring in this process: plans, shards of the inputs, executions, the gathered answer.
+// The ranks of a ring that this process drives: plans, shards of the inputs, executions, the answer, which is gathered
+// from all processes.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -8,6 +9,7 @@
 
 #include "handles.h"
 #include "rank_trace.h"
+#include "ring.h"
 #include "ringattn.h"
 #include "tests/support/problem_line.h"
 #include "tests/support/problem_plan.h"
@@ -23,6 +25,9 @@ class Buffer {
   // Outputs are written through the view, so it is not const in spirit.
   ringattn_tensor view() const;
   const std::vector<std::byte>& bytes() const { return memory_; }
+  // Its shape with another length of one axis, over other memory, and the bytes of that.
+  ringattn_tensor view_like(int axis, std::int64_t length, const void* data) const;
+  std::size_t bytes_like(int axis, std::int64_t length) const;
 
  private:
   ringattn_dtype dtype_ = RINGATTN_DTYPE_F32;
@@ -41,10 +46,11 @@ enum class Drive { together, thread_per_rank };
 
 class RingRun {
  public:
-  // Throws BadInput where the library refuses the problem.
-  RingRun(const support::ProblemLine& problem, bool trace);
+  // `ring` has the problem's ranks and outlives this. Throws BadInput where the library refuses the problem.
+  RingRun(const support::ProblemLine& problem, bool trace, const Ring& ring);
 
-  // Global tensors [batch, seq, head, dim] to the ranks, and the answer back; lse is [batch, head, seq, 1].
+  // Global tensors [batch, seq, head, dim] to the ranks, and the answer back; lse is [batch, head, seq, 1]. To gather is
+  // collective; the answer is written where the ring reports, and not looked at elsewhere.
   void scatter(const ringattn_tensor& q, const ringattn_tensor& k, const ringattn_tensor& v);
   void gather(const ringattn_tensor& o, const ringattn_tensor& lse) const;
 
@@ -53,15 +59,15 @@ class RingRun {
   void gather_gradients(const ringattn_tensor& d_q, const ringattn_tensor& d_k,
                         const ringattn_tensor& d_v) const;
 
-  // One forward (backward, after a forward) of all ranks, as asynchronous requests. `meanwhile` (may be
+  // One forward (backward, after a forward) of the ranks driven here, as asynchronous requests. `meanwhile` (may be
   // empty) is called about ten times a second on the calling thread. Returns the seconds that it took.
   double forward(Drive drive, const std::function<void()>& meanwhile);
   double backward(Drive drive, const std::function<void()>& meanwhile);
 
-  // The part of the blocks of the execution under way that all ranks have computed with, 0..1. Any thread.
+  // The part of the blocks of the execution under way that these ranks have computed with, 0..1. Any thread.
   double part_done() const;
 
-  ringattn_times times(int rank) const;
+  // What these ranks did in the last execution.
   std::vector<RankTrace> traces() const;
 
  private:
@@ -77,14 +83,20 @@ class RingRun {
   static void hear_progress(void* user, std::int32_t rank, std::int32_t done, std::int32_t total);
   // The two forms of one execution's call.
   using StartAll = std::function<ringattn_status(ringattn_request**)>;
-  using StartOne = std::function<ringattn_status(std::size_t rank, ringattn_request**)>;
+  using StartOne = std::function<ringattn_status(std::size_t place, ringattn_request**)>;
 
-  void allocate(int rank);
+  void allocate(std::size_t place);
   std::vector<Views> views() const;
   std::vector<ringattn_plan*> plans() const;
-  // Between the ranks' shards and a global tensor.
-  void share(int axis, const ringattn_tensor& global, Buffer Shards::*local);
-  void collect(int axis, const ringattn_tensor& global, Buffer Shards::*local) const;
+  int here() const { return static_cast<int>(plans_.size()); }  // ranks driven here
+  // Rows of any rank's shard: those of its longest row of the batch.
+  std::int64_t local_rows(int axis, int rank) const;
+  // Between the ranks' shards and a global tensor. An lse keeps its tokens on another axis than the others.
+  enum class Form { tokens, lse };
+  void share(int axis, const ringattn_tensor& global, Buffer Shards::*local, Form form = Form::tokens);
+  void collect(int axis, const ringattn_tensor& global, Buffer Shards::*local,
+               Form form = Form::tokens) const;
+  void collect_from_processes(int axis, const ringattn_tensor& global, const Buffer& own, Form form) const;
   double execute(Drive drive, const StartAll& all, const StartOne& one,
                  const std::function<void()>& meanwhile);
   void run_together(const StartAll& start, const std::function<void()>& meanwhile);
@@ -92,8 +104,8 @@ class RingRun {
 
   support::ProblemLine problem_;
   support::ProblemPlan structs_;
-  Context context_;
-  std::vector<Comm> comms_;
+  const Ring& ring_;
+  // One a rank driven here, in the order of ring_.ranks; the number of one is its place.
   std::vector<Plan> plans_;
   std::vector<Shards> shards_;
   std::unique_ptr<std::atomic<double>[]> done_;  // [rank]

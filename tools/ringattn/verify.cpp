@@ -1,4 +1,4 @@
-// ringattn verify: problems with random data against fp64.
+// ringattn verify: problems with random data against fp64, on ranks of this process or, under a launcher, on processes.
 #include "tests/support/verify.h"
 
 #include <fmt/format.h>
@@ -11,13 +11,17 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands.h"
 #include "error.h"
 #include "handles.h"
 #include "problem_words.h"
 #include "progress.h"
+#include "ring.h"
+#include "run_self.h"
 #include "tests/support/problem_plan.h"
+#include "verify_ring.h"
 
 namespace ringattn::tool {
 namespace {
@@ -28,6 +32,7 @@ struct Options {
   std::vector<std::string> words;
   std::string file;
   std::uint64_t seed = 0;
+  std::optional<int> processes;
   bool json = false;
   bool keep_going = false;
 };
@@ -45,31 +50,45 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-// All lines are read before the first problem runs, so that a typing error in the last one costs no time.
-std::vector<Case> read_cases(const Options& options) {
+std::vector<support::NumberedLine> read_lines(const Options& options) {
   if (options.file.empty() == options.words.empty())
     throw BadInput("verify: expected either a PROBLEM or --file");
-  if (options.file.empty()) return {{"", parse_words(options.words)}};
+  if (options.file.empty()) return {{0, fmt::format("{}", fmt::join(options.words, " "))}};
+  std::vector<support::NumberedLine> lines = support::problem_lines(read_text(options.file));
+  if (lines.empty()) throw BadInput(fmt::format("{} has no problem", options.file));
+  return lines;
+}
+
+// All lines are read before the first problem runs, so that a typing error in the last one costs no time.
+// `processes` 0 = the ranks of a problem are of this process.
+std::vector<Case> read_cases(const Options& options, int processes) {
   std::vector<Case> cases;
-  for (const support::NumberedLine& line : support::problem_lines(read_text(options.file))) {
-    Case one{fmt::format("{}:{}: ", options.file, line.number), {}};
-    if (const auto error = support::parse_problem(line.text, one.problem)) throw BadInput(one.where + *error);
+  for (const support::NumberedLine& line : read_lines(options)) {
+    Case one;
+    if (!options.file.empty()) one.where = fmt::format("{}:{}: ", options.file, line.number);
+    const std::string text = processes > 0 ? line_for_processes(line.text, processes) : line.text;
+    if (const auto error = support::parse_problem(text, one.problem)) throw BadInput(one.where + *error);
+    if (processes > 0) require_process_problem(one.problem, processes, one.where);
     cases.push_back(std::move(one));
   }
-  if (cases.empty()) throw BadInput(fmt::format("{} has no problem", options.file));
   return cases;
 }
 
-// What the library says before anything runs: "" or why it refuses the problem or the transport.
-std::string refusal_of(ringattn_context* context, const support::ProblemLine& problem) {
-  const support::ProblemPlan structs(problem);
-  if (ringattn_supports(context, &structs.desc(0)) != RINGATTN_OK) return ringattn_last_error();
+// Can ranks of this process use the problem's transport? "" or why not.
+std::string refusal_of_transport(ringattn_context* context, const support::ProblemLine& problem) {
   auto desc = RINGATTN_STRUCT(ringattn_comm_desc);
   desc.world_size = 1;
   desc.transport = problem.transport.empty() ? nullptr : problem.transport.c_str();
   ringattn_comm* comm = nullptr;
   if (ringattn_comm_create_local(context, &desc, &comm) != RINGATTN_OK) return ringattn_last_error();
   ringattn_comm_destroy(comm);
+  return "";
+}
+
+// What the library says before anything runs: "" or why it refuses the problem.
+std::string refusal_of(ringattn_context* context, const support::ProblemLine& problem) {
+  const support::ProblemPlan structs(problem);
+  if (ringattn_supports(context, &structs.desc(0)) != RINGATTN_OK) return ringattn_last_error();
   // The values of the call are judged with a plan.
   const ringattn_facts facts = structs.facts(false);
   ringattn_plan* raw_plan = nullptr;
@@ -138,45 +157,97 @@ void print_counts(const Options& options, const Counts& counts, std::size_t prob
              duration_text(seconds));
 }
 
+int exit_status_of(const Counts& counts) {
+  if (counts.failed > 0) return kExitWrongAnswer;
+  return counts.refused > 0 ? kExitBadInput : kExitOk;
+}
+
 Context make_context() {
   ringattn_context* context = nullptr;
   check(ringattn_context_create(nullptr, &context));
   return Context(context);
 }
 
-int verify(const Options& options) {
-  const std::vector<Case> cases = read_cases(options);
-  const auto start = std::chrono::steady_clock::now();
-  const Context context = make_context();
-  Counts counts;
-  for (const Case& one : cases) {
-    support::VerifyResult result;
-    result.line = support::to_line(one.problem);
-    result.error = refusal_of(context.get(), one.problem);
-    Outcome outcome = Outcome::refused;
-    if (result.error.empty()) {
-      support::RunOptions run;
-      run.with_d_lse = true;  // the harder problem: something flows into both outputs
-      result = support::verify(one.problem, options.seed, run);
-      outcome = result.ok ? Outcome::passed : Outcome::failed;
-    } else if (!options.keep_going) {
-      throw BadInput(one.where + result.error);
-    }
-    print_outcome(options, result, outcome);
-    ++(outcome == Outcome::passed   ? counts.passed
-       : outcome == Outcome::failed ? counts.failed
-                                    : counts.refused);
-    if (outcome == Outcome::failed && !options.keep_going) break;
+// One problem after the other, on the ranks of a launcher where there are any. All ranks go the same way through the
+// list: what is refused is so on all of them, and a verdict is told to all.
+class Verifier {
+ public:
+  Verifier(const Options& options, std::optional<Ring> launched)
+      : options_(options), launched_(std::move(launched)) {
+    if (!launched_) own_context_ = make_context();
   }
-  print_counts(options, counts, cases.size(),
+
+  int run(const std::vector<Case>& cases);
+
+ private:
+  bool reports() const { return !launched_ || launched_->reports(); }
+  support::VerifyResult run_one(const support::ProblemLine& problem) const;
+  Outcome judge(const Case& one);
+
+  const Options& options_;
+  const std::optional<Ring> launched_;
+  Context own_context_;
+  Counts counts_;
+};
+
+support::VerifyResult Verifier::run_one(const support::ProblemLine& problem) const {
+  if (launched_) return verify_on_ring(problem, options_.seed, *launched_);
+  support::RunOptions run;
+  run.with_d_lse = true;  // the harder problem: something flows into both outputs
+  return support::verify(problem, options_.seed, run);
+}
+
+Outcome Verifier::judge(const Case& one) {
+  support::VerifyResult result;
+  result.line = support::to_line(one.problem);
+  ringattn_context* context = launched_ ? launched_->context.get() : own_context_.get();
+  result.error = refusal_of(context, one.problem);
+  if (result.error.empty() && !launched_) result.error = refusal_of_transport(context, one.problem);
+  Outcome outcome = Outcome::refused;
+  if (result.error.empty()) {
+    result = run_one(one.problem);
+    outcome = result.ok ? Outcome::passed : Outcome::failed;
+  } else if (!options_.keep_going && reports()) {
+    throw BadInput(one.where + result.error);
+  }
+  if (reports()) print_outcome(options_, result, outcome);
+  return outcome;
+}
+
+int Verifier::run(const std::vector<Case>& cases) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const Case& one : cases) {
+    const Outcome outcome = judge(one);
+    ++(outcome == Outcome::passed   ? counts_.passed
+       : outcome == Outcome::failed ? counts_.failed
+                                    : counts_.refused);
+    if (outcome != Outcome::passed && !options_.keep_going) break;
+  }
+  // A launcher ends all ranks when one fails: the others must not be faster than what rank 0 has to say.
+  if (!reports()) return kExitOk;
+  print_counts(options_, counts_, cases.size(),
                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  if (counts.failed > 0) return kExitWrongAnswer;
-  return counts.refused > 0 ? kExitBadInput : kExitOk;
+  return exit_status_of(counts_);
+}
+
+int verify(const Options& options, const Arguments& arguments) {
+  if (options.processes) {  // what is wrong with the problems is told once, here
+    check_processes(*options.processes, std::nullopt);
+    const Context context = make_context();
+    for (const Case& one : read_cases(options, *options.processes)) {
+      const std::string refusal = options.keep_going ? "" : refusal_of(context.get(), one.problem);
+      if (!refusal.empty()) throw BadInput(one.where + refusal);
+    }
+    return run_self(*options.processes, arguments);
+  }
+  std::optional<Ring> launched = join_launched_ring(0);
+  const std::vector<Case> cases = read_cases(options, launched ? launched->world : 0);
+  return Verifier(options, std::move(launched)).run(cases);
 }
 
 }  // namespace
 
-void add_verify(CLI::App& app, Action& action) {
+void add_verify(CLI::App& app, const Arguments& arguments, Action& action) {
   CLI::App* command =
       app.add_subcommand("verify",
                          "Random data through the ring, compared with fp64; with pass=backward the "
@@ -189,8 +260,14 @@ void add_verify(CLI::App& app, Action& action) {
   command->add_flag("--json", options->json, "One line of JSON a problem, and one with the counts");
   command->add_flag("--keep-going", options->keep_going,
                     "Do not stop at the first problem that fails or is refused");
+  command
+      ->add_option("--processes", options->processes,
+                   "Start so many processes, each a rank of the ring; ranks in a PROBLEM is then theirs")
+      ->type_name("P");
   command->footer(problem_help());
-  command->callback([&action, options] { action = [options] { return verify(*options); }; });
+  command->callback([&action, &arguments, options] {
+    action = [options, &arguments] { return verify(*options, arguments); };
+  });
 }
 
 }  // namespace ringattn::tool
