@@ -73,8 +73,9 @@ Status Comm::open_link(const Log& log, const ringattn_transport_v1* table, std::
   desc.struct_size = sizeof desc;
   desc.rank = rank;
   desc.world_size = world;
-  desc.open_timeout_ms =
-      static_cast<std::int32_t>(std::min<std::int64_t>(options.arrival_timeout_ms, 0x7fffffff));
+  // Sooner than the meeting ends, so that the ranks can still tell each other who was not reached.
+  const std::int64_t arrival = std::min<std::int64_t>(options.arrival_timeout_ms, 0x7fffffff);
+  desc.open_timeout_ms = static_cast<std::int32_t>(arrival < 0 ? arrival : arrival - arrival / 8);
   desc.group[0] = group.id[0];
   desc.group[1] = group.id[1];
   desc.host = &host_;

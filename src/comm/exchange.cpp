@@ -93,6 +93,10 @@ std::int32_t DigestExchange::waits_for() const {
   return first_missing(comm_, receives_, static_cast<std::size_t>(partners_));
 }
 
+std::int32_t DigestExchange::not_taken_by() const {
+  return first_missing(comm_, sends_, static_cast<std::size_t>(sends_used_));
+}
+
 void DigestExchange::release_loans() { release(comm_, receives_); }
 
 RecordExchange::RecordExchange(Comm& comm, std::uint64_t sequence, std::string own)

@@ -21,6 +21,8 @@ class DigestExchange {
   bool step();  // after poll: true when it has ended
   bool equal() const { return known_.least == known_.greatest; }
   std::int32_t waits_for() const;
+  // After it has ended: a rank that has not yet taken this one's word, -1 = none.
+  std::int32_t not_taken_by() const;
   void release_loans();  // of a call that ends early: what has arrived and was not looked at goes home
 
  private:

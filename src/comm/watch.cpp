@@ -34,27 +34,27 @@ void Comm::tell(std::int32_t waits_for, bool force) {
 }
 
 std::int32_t Comm::finally_waits_for(std::int32_t first, std::uint64_t* counter, bool* arrived) const {
-  // Follow the chain of waits. In a cycle every rank of it counts: their counters are added up, so that any
-  // movement shows.
-  std::int32_t rank = first;
-  std::uint64_t sum = 0;
+  // Follow the chain of waits. A cycle proves nothing: a rank tells one of those that it waits for, and another may be the one
+  // that matters. Then every rank's counter counts, so that any movement anywhere shows.
+  std::int32_t rank = first, missing = -1;
   for (std::int32_t hops = 0; hops <= world_; ++hops) {
     const ringattn_beat_v1 beat = ask(rank);
     *arrived = beat.entered >= sequence_;
-    if (!*arrived) {
-      *counter = beat.entered;
+    if (!*arrived && missing < 0) missing = rank;
+    // One that is still in an earlier call may wait for somebody there; for this rank, which has left it, only in a
+    // beat that is out of date.
+    const bool waits = beat.waits_for >= 0 && beat.waits_for < world_;
+    if (!waits) {
+      *counter = *arrived ? beat.counter : beat.entered;
       return rank;
     }
-    if (beat.waits_for < 0 || beat.waits_for >= world_) {
-      *counter = beat.counter;
-      return rank;
-    }
-    sum += beat.counter;
-    if (beat.waits_for == rank_ || hops == world_) break;
+    if (beat.waits_for == rank_) break;
     rank = beat.waits_for;
   }
-  *counter = sum;
-  return first;
+  *arrived = missing < 0;
+  *counter = 0;
+  for (std::int32_t each = 0; each < world_; ++each) *counter += ask(each).counter;
+  return missing < 0 ? first : missing;
 }
 
 void Comm::watch(std::int32_t waits_for) {

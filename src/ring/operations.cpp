@@ -235,7 +235,8 @@ std::int32_t Execution::waits_for() const {
     if (operation.kind == Kind::receive) return operation.peer;
     if (sends_to < 0) sends_to = operation.peer;
   }
-  return sends_to;
+  // Where all blocks have moved: the word of the agreement is under way until its receiver looks.
+  return sends_to >= 0 || comm_.pending() == 0 ? sends_to : digests_.not_taken_by();
 }
 
 }  // namespace ringattn::ring
