@@ -35,3 +35,11 @@ function(ringattn_settings target)
     target_compile_options(${target} PRIVATE -Wno-restrict)
   endif()
 endfunction()
+
+# Tests are compiled once for each run of a sanitizer: undefined behaviour is looked for in what they test, which takes half
+# the compiling from them. The address and thread sanitizers have to see all code.
+function(ringattn_settings_of_tests target)
+  if(RINGATTN_SANITIZE MATCHES "undefined")
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
+endfunction()
