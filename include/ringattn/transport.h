@@ -97,6 +97,7 @@ typedef struct ringattn_beat_v1 {
   uint64_t entered;         /* sequence number of the last collective call it has entered, from 1 */
   uint64_t canceled;        /* sequence number of the last one it has canceled, 0 = none */
   uint64_t canceled_before; /* bit i: it has also canceled number canceled - 1 - i */
+  uint64_t pulse;           /* moves while the rank lives inside a collective call, 0 = it is in none */
 } ringattn_beat_v1;
 
 typedef struct ringattn_transport_v1 {

@@ -67,6 +67,7 @@ Status Comm::open_link(const Log& log, const ringattn_transport_v1* table, std::
   ring_id_ = next_ring.fetch_add(1);  // no other rank of the ring is known to be in this process
   options_ = options;
   beat_.struct_size = sizeof(ringattn_beat_v1);
+  pulses_.resize(static_cast<std::size_t>(world));
   beat_.waits_for = -1;
   host_ = {sizeof(ringattn_host_v1), 0, &log_, host_log};
   ringattn_link_desc_v1 desc{};
@@ -99,11 +100,21 @@ std::uint64_t Comm::enter(const char* what) {
   beat_.entered = ++sequence_;
   beat_.waits_for = -1;
   beat_.counter = counter_.fetch_add(1, std::memory_order_relaxed) + 1;
+  beat_.pulse = ++pulse_;
   told_counter_ = beat_.counter;
   told_ns_ = now_ns();
   watched_rank_ = -1;
   table_->tell(link_, &beat_);
   return sequence_;
+}
+
+void Comm::leave_call() {
+  const std::lock_guard lock(beat_mutex_);
+  beat_.pulse = 0;
+  beat_.waits_for = -1;
+  beat_.counter = told_counter_ = counter_.load(std::memory_order_relaxed);
+  told_ns_ = now_ns();
+  table_->tell(link_, &beat_);
 }
 
 void Comm::cancel(std::uint64_t sequence) {
@@ -223,7 +234,9 @@ Status Comm::end_dead() {
   if (why.ok())
     why = {link_status_.load(), std::string("transport ") + table_->name + " failed without a reason"};
   abort(why.code(), why.message());
-  return why;
+  const Status all =
+      state();  // the reason of another rank may have been first: what this one says, now and later, is the same
+  return all.ok() ? why : all;
 }
 
 }  // namespace ringattn::comm

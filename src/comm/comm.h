@@ -58,12 +58,14 @@ class Comm {
   bool lends() const { return (table_->caps & RINGATTN_TRANSPORT_LENDS) != 0; }
   std::uint64_t ring_id() const { return ring_id_; }  // equal on all ranks of one ring in this process
   const char* transport_name() const { return table_->name; }
+  std::string name_of(std::int32_t rank) const;  // "rank 2 (host node7, pid 4711)"
   const CommOptions& options() const { return options_; }
   const Log& log() const { return log_; }
 
   // Every collective call takes the next number; enter tells the peers. From then on they may hear
   // cancel(number).
   std::uint64_t enter(const char* what);
+  void leave_call();  // its end: from here on this rank is in no call
   std::uint64_t sequence() const { return sequence_; }
   void cancel(std::uint64_t sequence);         // any thread
   bool canceled_here(std::uint64_t sequence);  // by this rank itself
@@ -82,8 +84,8 @@ class Comm {
   std::int64_t pending() const { return pending_; }
 
   void progressed() { counter_.fetch_add(1, std::memory_order_relaxed); }
-  // Tells the peers where this rank stands, at most once a beat (a second, or less where the timeout is
-  // short) unless forced.
+  // Tells the peers where this rank stands, and that it lives: once a beat (a second, or less where the timeout is short),
+  // and what is new at once when forced.
   void tell(std::int32_t waits_for, bool force);
   // While waiting: has the rank that this one finally depends on stopped for too long? Then the comm is
   // aborted with TIMEOUT.
@@ -120,12 +122,16 @@ class Comm {
   static Status connect_all(std::vector<std::unique_ptr<Comm>>& comms);
   ringattn_beat_v1 ask(std::int32_t rank) const;
   std::int32_t finally_waits_for(std::int32_t first, std::uint64_t* counter, bool* arrived) const;
+  void take_pulses(std::uint64_t now);
+  std::int32_t silent_one(std::int32_t first, std::uint64_t silence_ns) const;
+  std::string timeout_reason(std::int32_t rank, std::int32_t waits_for, std::int64_t limit_ms) const;
 
   const ringattn_transport_v1* table_ = nullptr;
   void* link_ = nullptr;
   ringattn_host_v1 host_{};
   Log log_;
   std::int32_t rank_ = 0, world_ = 1;
+  std::vector<std::string> who_;  // by rank, where they are processes
   std::uint64_t ring_id_ = 0;
   CommOptions options_;
   std::uint64_t sequence_ = 0;
@@ -136,11 +142,15 @@ class Comm {
 
   std::mutex beat_mutex_;  // cancel comes from any thread
   ringattn_beat_v1 beat_{};
-  std::uint64_t told_ns_ = 0, told_counter_ = 0, asked_ns_ = 0;
+  std::uint64_t told_ns_ = 0, told_counter_ = 0, asked_ns_ = 0, pulse_ = 0;
 
   std::int32_t watched_rank_ = -1;  // who was found to be waited for, how far it was, and since when
   std::uint64_t watched_counter_ = 0, watched_since_ns_ = 0, watched_at_ns_ = 0;
   bool watched_arrived_ = false;
+  struct Pulse {
+    std::uint64_t value = 0, since_ns = 0;
+  };
+  std::vector<Pulse> pulses_;  // by rank, as last seen while watching, and since when
 };
 
 // Tags: sequence number in the upper 40 bits, then what, then which.

@@ -3,7 +3,10 @@
 // ends in the same round, with its reason.
 #include "comm/join.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "base/env.h"
 #include "comm/join_words.h"
@@ -36,6 +39,12 @@ std::string random_text(std::size_t bytes) {
   return text;
 }
 
+std::string this_process() {
+  char host[65] = "?";
+  if (::gethostname(host, sizeof host - 1) != 0) std::strcpy(host, "?");
+  return std::string("host ").append(host).append(", pid ").append(std::to_string(::getpid()));
+}
+
 std::uint64_t word_of(const std::string& bytes, std::size_t first) {
   std::uint64_t word = 0;
   for (std::size_t i = 0; i < 8 && first + i < bytes.size(); ++i) {
@@ -49,6 +58,7 @@ Introduction introduce(const JoinRequest& request) {
   Introduction own;
   own.rank = request.rank;
   own.world = request.world;
+  own.who = this_process();
   own.wish = request.transport.empty() ? env_value(kEnvTransport) : request.transport;
   own.group = random_text(16);
   own.secret = random_text(32);
@@ -80,6 +90,7 @@ Status Comm::join(const Log& log, const JoinRequest& request, const Gather& gath
   RINGATTN_TRY(agree_on_transport(ranks, name));
 
   std::unique_ptr<Comm> comm(new Comm());
+  for (const Introduction& rank : ranks) comm->who_.push_back(rank.who);
   Outcome opened;
   const LinkGroup group{{word_of(ranks[0].group, 0), word_of(ranks[0].group, 8)}, ranks[0].secret};
   opened.status = comm->open_link(log, table_of(name), request.rank, request.world, request.options, group);

@@ -7,6 +7,7 @@ namespace ringattn::comm {
 namespace {
 
 constexpr const char* kVersion = "ringattn-join 1";
+constexpr std::size_t kMostWho = 128;  // it goes into messages
 
 std::string hex(const std::string& bytes) {
   constexpr char digits[] = "0123456789abcdef";
@@ -105,6 +106,7 @@ std::string encode(const Introduction& introduction) {
   out += "rank " + std::to_string(introduction.rank) + "\n";
   out += "world " + std::to_string(introduction.world) + "\n";
   out += "wish " + one_line(introduction.wish) + "\n";
+  out += "who " + one_line(introduction.who) + "\n";
   out += "group " + hex(introduction.group) + "\n";
   out += "secret " + hex(introduction.secret) + "\n";
   for (const Offer& offer : introduction.offers) {
@@ -122,6 +124,7 @@ bool decode(const std::string& text, Introduction& out) {
     if (name == "rank") good = number(value, out.rank);
     if (name == "world") good = number(value, out.world);
     if (name == "wish") out.wish = value;
+    if (name == "who") out.who = value.substr(0, kMostWho);
     if (name == "group") good = unhex(value, out.group);
     if (name == "secret") good = unhex(value, out.secret);
     if (name == "offer") good = read_offer(value, out.offers.emplace_back());

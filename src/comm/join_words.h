@@ -18,6 +18,7 @@ struct Offer {  // a transport that a rank knows
 struct Introduction {
   std::int32_t rank = 0, world = 0;
   std::string wish;
+  std::string who;  // "host node7, pid 4711"
   std::vector<Offer> offers;
   std::string group, secret;  // random bytes; those of rank 0 count
 };

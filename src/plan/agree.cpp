@@ -107,6 +107,7 @@ void agree_in_memory(std::span<Agreement> agreements) {
     agreement.comm->enter("plan_create");
     agreement.records = records;
     agreement.status = judge(records, agreement.comm->rank());
+    agreement.comm->leave_call();
   }
 }
 
@@ -133,7 +134,11 @@ void agree(std::span<Agreement> agreements, bool first) {
   std::vector<std::unique_ptr<Exchange>> open;
   for (Agreement& agreement : agreements) open.push_back(std::make_unique<Exchange>(agreement, first));
   while (!open.empty()) {
-    std::erase_if(open, [](const std::unique_ptr<Exchange>& exchange) { return exchange->step(); });
+    std::erase_if(open, [](const std::unique_ptr<Exchange>& exchange) {
+      if (!exchange->step()) return false;
+      exchange->comm().leave_call();
+      return true;
+    });
     if (open.empty()) return;
     for (const auto& exchange : open) exchange->idle();
     open.front()->comm().wait(kRestNs);

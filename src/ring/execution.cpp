@@ -217,6 +217,7 @@ void Execution::check_alive(bool at_once) {
   if (phase_.load(std::memory_order_relaxed) == Phase::stopping) return;
   if (comm_.dead()) {
     Status dead = comm_.end_dead();
+    dead = {dead.code(), dead.message() + "; " + place()};
     stop(refusal_.ok() ? std::move(dead) : refusal_);  // who refuses says why, whoever hears of it
     return;
   }
@@ -266,7 +267,7 @@ void Execution::end(Status result) {
     const std::lock_guard lock(last_times_mutex_);
     last_times_ = times_;
   }
-  comm_.tell(-1, true);
+  comm_.leave_call();
   if (range_of(result_.code()) == StatusRange::comm && comm_.log().wants(RINGATTN_LOG_ERROR)) {
     comm_.log().write(RINGATTN_LOG_ERROR,
                       "rank " + std::to_string(plan_.rank) + (backward_ ? ": backward" : ": forward") +
@@ -296,7 +297,7 @@ void Execution::idle() {
   const std::int32_t peer = waits_for();
   if (peer >= 0 && phase != Phase::stopping && abandoned_by(peer)) return;
   comm_.tell(peer, true);
-  if (peer >= 0 && phase != Phase::stopping) {
+  if (peer >= 0) {
     comm_.watch(peer);
   } else {
     comm_.stop_watching();
@@ -314,6 +315,21 @@ bool Execution::abandoned_by(std::int32_t peer) {
   comm_.withdraw(sequence_);
   stop({RINGATTN_ERR_CANCELED, "canceled by rank " + std::to_string(peer)});
   return true;
+}
+
+// Where this rank stands, for the message of what has ended the ring.
+std::string Execution::place() const {
+  const std::string rank = "rank " + std::to_string(plan_.rank);
+  const std::string call = backward_ ? "backward" : "forward";
+  if (agreeing()) return rank + " was agreeing on " + call;
+  std::int32_t ended = attends_ - attends_left_, step = 0, last = 0;
+  for (const schedule::Operation& operation : schedule_.operations) {
+    if (operation.kind != schedule::Kind::attend) continue;
+    last = operation.step;
+    if (ended-- >= 0) step = last;
+  }
+  return rank + " was in step " + std::to_string(step + 1) + " of " + std::to_string(last + 1) + " of " +
+         call;
 }
 
 ringattn_times Execution::times() const {

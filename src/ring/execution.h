@@ -118,6 +118,7 @@ class Execution {
   // execution.cpp: phases
   void check_alive(bool at_once = false);
   bool abandoned_by(std::int32_t peer);
+  std::string place() const;
   void step_agreement();
   void begin_running();
   void end_if_quiet();

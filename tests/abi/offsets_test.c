@@ -212,13 +212,14 @@ AT(ringattn_completion_v1, data, 24);
 AT(ringattn_completion_v1, bytes, 32);
 AT(ringattn_completion_v1, loan, 40);
 
-SIZE(ringattn_beat_v1, 40);
+SIZE(ringattn_beat_v1, 48);
 AT(ringattn_beat_v1, struct_size, 0);
 AT(ringattn_beat_v1, waits_for, 4);
 AT(ringattn_beat_v1, counter, 8);
 AT(ringattn_beat_v1, entered, 16);
 AT(ringattn_beat_v1, canceled, 24);
 AT(ringattn_beat_v1, canceled_before, 32);
+AT(ringattn_beat_v1, pulse, 40);
 
 SIZE(ringattn_transport_v1, 144);
 AT(ringattn_transport_v1, struct_size, 0);

@@ -120,6 +120,23 @@ TEST_F(RingWatch, WhoStandsStillAtTheEndOfAChainIsNamed) {
   expect_timeout(watch_for(20'000, 1, [] {}), "rank 3 made no progress", kTimeoutMs);
 }
 
+// What a stopped rank told last may be out of date: 2 has what it waited for, so 3 waits for others by now, or for nobody.
+TEST_F(RingWatch, ASilentRankIsNamedNotTheLivingOneThatItLastWaitedFor) {
+  for (const bool circle : {true, false}) {
+    open(4, 4 * kTimeoutMs, 60'000);
+    for (auto& comm : comms_) comm->enter("test");
+    comm(2).tell(3, true);
+    comm(3).tell(1, true);
+    if (!circle) comm(3).leave_call();
+    const auto living = [&] {
+      comm(1).tell(2, true);
+      if (circle) comm(3).tell(1, true);
+    };
+    expect_timeout(watch_for(20'000, 1, living), "rank 2 made no progress", 4 * kTimeoutMs);
+    comms_.clear();
+  }
+}
+
 TEST_F(RingWatch, WhoHasNotEnteredAtTheEndOfAChainHasTheArrivalTimeout) {
   open(3, 10, 150);
   comm(0).enter("test");

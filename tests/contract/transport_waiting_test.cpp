@@ -174,6 +174,20 @@ TEST_P(TransportWaiting, AskTellsWhatTheRankToldLast) {
   }
 }
 
+// Whoever has told does nothing more, as a rank between two calls; the others have looked at nothing meanwhile.
+TEST_P(TransportWaiting, TheLastOfManyCallsAndCancelsIsHeardWithoutItsTeller) {
+  TransportRing ring(GetParam(), 2);
+  constexpr std::uint64_t kCalls = 15;
+  for (std::uint64_t call = 1; call <= kCalls; ++call) {
+    ring[1].tell(2 * call, call - 1, -1, call);
+    ring[1].tell(2 * call + 1, call, -1, call);
+  }
+  const auto deadline = Clock::now() + seconds(2);
+  while (ring[0].ask(1).canceled != kCalls && Clock::now() < deadline) ring.quiet(0, milliseconds(5));
+  EXPECT_EQ(ring[0].ask(1).canceled, kCalls);
+  EXPECT_EQ(ring[0].ask(1).entered, kCalls);
+}
+
 TEST_P(TransportWaiting, BeatsStayWholeWhileAllThreadsTellAndAsk) {
   constexpr std::int32_t kRanks = 3;
   TransportRing ring(GetParam(), kRanks);

@@ -42,7 +42,7 @@ TEST_P(Faults, AKilledRankIsNamedByAllOthers) { expect_well(Kind::kill, 6); }
 TEST_P(Faults, AKilledRankThatIsAZombieIsNamedByAllOthers) { expect_well(Kind::zombie, 6); }
 TEST_P(Faults, ARankThatExitsWithoutLeavingIsNamedByAllOthers) { expect_well(Kind::exit, 3); }
 TEST_P(Faults, ARankThatLeavesEarlyIsNamedByAllOthers) { expect_well(Kind::leave, 4); }
-TEST_P(Faults, AStoppedRankIsNamedAtTheDeadlineAndFailsWhenItWakes) { expect_well(Kind::stop, 6); }
+TEST_P(Faults, AStoppedRankIsNamedAtTheDeadlineAndFailsWhenItWakes) { expect_well(Kind::stop, 4); }
 // One token: rank 1 has none, so the only bytes are those of the agreement, and they may all have been sent when it stops.
 TEST_P(Faults, ARankThatIsStoppedWhereOnlyTheAgreementIsSentIsNamed) {
   expect_well(Kind::stop, 8, 0, [](Fault& fault) {

@@ -28,6 +28,16 @@ void append(std::vector<std::string>& to, const std::string& text) {
   if (!text.empty()) to.push_back(text);
 }
 
+// A call that the end of its ring has ended says besides the reason how far it was.
+std::string place_in(const Message& answer, int rank) {
+  const std::string message = answer.text("message"), start = "; rank " + std::to_string(rank) + " was ";
+  const std::size_t at = message.rfind(start);
+  if (at == std::string::npos) return "";
+  const std::string place = message.substr(at + start.size());
+  const bool told = place.rfind("in step ", 0) == 0 || place.rfind("agreeing on ", 0) == 0;
+  return told ? message.substr(at) : "";
+}
+
 // What the survivors of a fault must say.
 struct Expected {
   std::vector<ringattn_status> statuses;
@@ -195,12 +205,14 @@ void Run::judge(int rank, const Message& answer) {
     named = named && (contains(answer.text("message"), victim_text() + " ") ||
                       contains(answer.text("message"), "the host was lost") ||
                       contains(answer.text("message"), "found no host within"));
+  // When the deadline is over, whoever has waited for it is inside a call.
+  if (fault_.kind == Kind::stop && rank != fault_.victim) named = named && !place_in(answer, rank).empty();
   if (!named) outcome_.unnamed.push_back(text_of(rank, answer));
   if (!answer.has("comm_status")) return;
   const bool repeats = answer.text("comm_status") == answer.text("status") &&
-                       answer.text("comm_message") == answer.text("message") &&
+                       answer.text("message") == answer.text("comm_message") + place_in(answer, rank) &&
                        answer.text("again_status") == answer.text("status") &&
-                       answer.text("again_message") == answer.text("message");
+                       answer.text("again_message") == answer.text("comm_message");
   if (!repeats)
     outcome_.broken.push_back(text_of(rank, answer) + ", but then the comm says " +
                               answer.text("comm_status") + " " + answer.text("comm_message") +

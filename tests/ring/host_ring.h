@@ -44,10 +44,12 @@ inline void register_fakes() {
 
 class HostContext {
  public:
-  explicit HostContext(int workers = 2, int progress_thread = 0) : pool_(workers) {
+  // No workers: whoever calls computes.
+  explicit HostContext(int workers = 2, int progress_thread = 0) : pool_(workers > 0 ? workers : 1) {
     ringattn_context_desc desc = RINGATTN_STRUCT(ringattn_context_desc);
     desc.progress_thread = progress_thread;
-    pool_.attach(desc);
+    desc.threads = 1;
+    if (workers > 0) pool_.attach(desc);
     require_ok(ringattn_context_create(&desc, &context_), "ringattn_context_create");
   }
   ~HostContext() { ringattn_context_destroy(context_); }

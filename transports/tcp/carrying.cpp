@@ -40,10 +40,9 @@ bool Link::open_carrier(int attempt, std::string& error) {
   return true;
 }
 
-bool Link::heard(bool (Peer::*what)[Peer::kAttempts], int attempt) {
+bool Link::heard(std::int32_t rank, bool (Peer::*what)[Peer::kAttempts], int attempt) {
   const std::lock_guard lock(mutex_);
-  return std::all_of(peers_.begin(), peers_.end(),
-                     [&](Peer& each) { return each.rank == rank_ || (each.*what)[attempt]; });
+  return rank == rank_ || (peer(rank).*what)[attempt];
 }
 
 // Only once every rank has told its address; tells them all how it went.

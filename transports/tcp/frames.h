@@ -42,11 +42,11 @@ struct Frame {
   std::uint16_t reserved = 0;
   std::int32_t status = 0;  // beat: waits_for
   std::int32_t zero = 0;
-  std::uint64_t tag = 0;    // beat: counter
-  std::uint64_t bytes = 0;  // beat: entered
-  std::uint64_t id = 0;     // beat: canceled
-  std::uint64_t other = 0;  // beat: canceled_before
-  std::uint64_t offset = 0;
+  std::uint64_t tag = 0;     // beat: counter
+  std::uint64_t bytes = 0;   // beat: entered
+  std::uint64_t id = 0;      // beat: canceled
+  std::uint64_t other = 0;   // beat: canceled_before
+  std::uint64_t offset = 0;  // beat: pulse
 };
 static_assert(sizeof(Frame) == 56);
 
@@ -55,6 +55,8 @@ inline constexpr std::uint32_t kEagerMessages = 64;    // unmatched ones per pee
 inline constexpr std::uint64_t kPieceBytes = 1 << 20;  // between two pieces other frames get their turn
 inline constexpr std::uint64_t kCarrierAddressBytes = 4096;
 inline constexpr std::uint32_t kBeatsUnderWay = 8;  // per peer; later ones replace each other
+// With a new call or cancel there may be more: who is in no call any more does not look whether there is room again.
+inline constexpr std::uint32_t kNewsUnderWay = 64;
 inline constexpr std::uint64_t kReasonBytes = 512;
 
 }  // namespace ringattn::tcp

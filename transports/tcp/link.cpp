@@ -356,14 +356,16 @@ void Link::reap() {
 
 void Link::tell(const ringattn_beat_v1& beat) {
   const std::lock_guard lock(mutex_);
+  const bool news = beat.entered != beat_.entered || beat.canceled != beat_.canceled;
   beat_ = beat;
   told_ = true;
   if (status_ != RINGATTN_OK) return;
   bool stuck = false;
   each_peer([&](Peer& each) {
     each.beat_waits = true;
+    each.beat_is_news |= news;
     // It may have taken some that we have not heard of, as nobody has called test for a while.
-    if (each.beats_under_way == kBeatsUnderWay) read_life(each);
+    if (each.beats_under_way >= kBeatsUnderWay) read_life(each);
     if (each.state == Peer::State::here) flush(each);
     stuck |= !each.life.idle();
   });
@@ -371,14 +373,16 @@ void Link::tell(const ringattn_beat_v1& beat) {
 }
 
 void Link::send_beat(Peer& peer) {
-  if (!peer.life.idle() || peer.beats_under_way == kBeatsUnderWay || status_ != RINGATTN_OK) return;
+  const std::uint32_t most = peer.beat_is_news ? kNewsUnderWay : kBeatsUnderWay;
+  if (!peer.life.idle() || peer.beats_under_way >= most || status_ != RINGATTN_OK) return;
   Frame frame{.type = FrameType::beat};
   frame.status = beat_.waits_for;
   frame.tag = beat_.counter;
   frame.bytes = beat_.entered;
   frame.id = beat_.canceled;
   frame.other = beat_.canceled_before;
-  peer.beat_waits = false;
+  frame.offset = beat_.pulse;
+  peer.beat_waits = peer.beat_is_news = false;
   ++peer.beats_under_way;
   peer.life.push(frame);
   peer.life.flush();

@@ -37,8 +37,9 @@ struct Peer {
   TransferQueue sending;         // accepted sends with bytes left to be sent
   Transfer* incoming = nullptr;  // what the payload that is being read belongs to
 
-  ringattn_beat_v1 beat{};  // it told last
-  bool beat_waits = false;  // ours has changed since it was last sent
+  ringattn_beat_v1 beat{};    // it told last
+  bool beat_waits = false;    // ours has changed since it was last sent,
+  bool beat_is_news = false;  // by a call or a cancel
   std::uint32_t beats_under_way = 0;
   ringattn_status abort_status = RINGATTN_OK;  // of the abort whose reason is being read
   char abort_reason[kReasonBytes] = "";
@@ -87,10 +88,10 @@ class Link {
   bool all_connected();
   void stop_listening();
   bool has_carrier() const { return carrier_ != nullptr; }
-  // One attempt after the other, on all ranks alike: open, heard(carrier_told), reach, heard(carrier_judged), good?
+  // One attempt after the other, on all ranks alike: open, carrier_told by all, reach, carrier_judged by all, good?
   // open is false when there is no such attempt.
   bool open_carrier(int attempt, std::string& error);
-  bool heard(bool (Peer::*what)[Peer::kAttempts], int attempt);
+  bool heard(std::int32_t rank, bool (Peer::*what)[Peer::kAttempts], int attempt);
   void reach_carriers(int attempt, std::string& error);
   bool carriers_are_good(int attempt, std::string& error);
   void finish_connecting();

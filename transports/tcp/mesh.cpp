@@ -38,15 +38,18 @@ ringattn_status Mesh::connect(Clock::time_point deadline, std::string& error) {
 
 // All ranks go through the same attempts, each until every rank has said how it went.
 ringattn_status Mesh::connect_carriers(Clock::time_point deadline, std::string& error) {
-  const auto silent = [] { return std::string("some have not said how they are reached"); };
   std::string why;
   for (int attempt = 0; link_.open_carrier(attempt, why); ++attempt) {
-    const auto told = [&] { return link_.heard(&Peer::carrier_told, attempt); };
-    const auto judged = [&] { return link_.heard(&Peer::carrier_judged, attempt); };
-    ringattn_status status = wait_for(told, deadline, silent, error);
+    const auto wait_for_all = [&](bool(Peer::*what)[Peer::kAttempts], const char* lacks) {
+      const auto silent = [&] {
+        return list_ranks([&](std::int32_t rank) { return link_.heard(rank, what, attempt) ? "" : lacks; });
+      };
+      return wait_for([&] { return silent().empty(); }, deadline, silent, error);
+    };
+    ringattn_status status = wait_for_all(&Peer::carrier_told, "has not said how it is reached");
     if (status != RINGATTN_OK) return status;
     link_.reach_carriers(attempt, why);
-    status = wait_for(judged, deadline, silent, error);
+    status = wait_for_all(&Peer::carrier_judged, "has not said whether it reaches all ranks");
     if (status != RINGATTN_OK) return status;
     if (!link_.carriers_are_good(attempt, why)) continue;
     link_.finish_connecting();
@@ -173,15 +176,23 @@ bool Mesh::peer_is_gone(std::string& error) const {
 }
 
 std::string Mesh::missing() const {
-  std::string text;
-  for (std::int32_t rank = 0; rank < link_.world_size(); ++rank) {
-    if (link_.connected(rank, Channel::life) && link_.connected(rank, Channel::data)) continue;
-    if (!text.empty()) text += "; ";
-    if (text.size() > 300) return text + "and more";
-    text += "rank " + std::to_string(rank) + " (" + addresses_[static_cast<std::size_t>(rank)].who() + ") ";
+  return list_ranks([this](std::int32_t rank) -> std::string {
+    if (link_.connected(rank, Channel::life) && link_.connected(rank, Channel::data)) return "";
     const auto dial =
         std::find_if(dials_.begin(), dials_.end(), [rank](const Dial& each) { return each.to() == rank; });
-    text += dial == dials_.end() ? "has not called" : "not at " + dial->tried();
+    return dial == dials_.end() ? "has not called" : "not at " + dial->tried();
+  });
+}
+
+std::string Mesh::list_ranks(const std::function<std::string(std::int32_t)>& lacks) const {
+  std::string text;
+  for (std::int32_t rank = 0; rank < link_.world_size(); ++rank) {
+    const std::string what = lacks(rank);
+    if (what.empty()) continue;
+    if (!text.empty()) text += "; ";
+    if (text.size() > 300) return text + "and more";
+    text += "rank " + std::to_string(rank) + " (" + addresses_[static_cast<std::size_t>(rank)].who() + ") " +
+            what;
   }
   return text;
 }

@@ -43,6 +43,8 @@ class Mesh {
   void move_dials();
   bool peer_is_gone(std::string& error) const;
   std::string missing() const;
+  // "rank 1 (host a, pid 7) <what it lacks>; ..." of those for which that is not empty.
+  std::string list_ranks(const std::function<std::string(std::int32_t rank)>& lacks) const;
 
   Link& link_;
   const std::vector<LinkAddress>& addresses_;

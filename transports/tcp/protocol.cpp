@@ -85,6 +85,7 @@ void Link::on_beat(Peer& peer, const Frame& frame) {
   peer.beat.entered = frame.bytes;
   peer.beat.canceled = frame.id;
   peer.beat.canceled_before = frame.other;
+  peer.beat.pulse = frame.offset;
   peer.life.push({.type = FrameType::beat_taken});
 }
 
