@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +31,7 @@ constexpr ringattn_transport_v1 missing() {
   ringattn_transport_v1 table{};
   table.struct_size = sizeof table;
   table.abi = RINGATTN_TRANSPORT_ABI;
-  table.name = "ucx";
+  table.name = kUcxName;
   table.caps = RINGATTN_TRANSPORT_PROCESSES;
   table.score = no_score;
   return table;
@@ -79,18 +80,19 @@ bool is_loaded(const char* library) {
   return handle != nullptr;
 }
 
+// `ours`: nobody else has loaded UCX, so its settings are ours to choose while it is being loaded.
+void* open_library(const std::string& place, bool ours) {
+  std::optional<LoadSettings> settings;
+  if (ours) settings.emplace();
+  return ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+}
+
 const ringattn_transport_v1* load() {
   // What somebody else has loaded has its settings already.
   const bool ours = !is_loaded("libucs.so.0");
   std::string errors;
   for (const std::string& place : places()) {
-    void* handle = nullptr;
-    if (ours) {
-      const LoadSettings settings;
-      handle = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    } else {
-      handle = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    }
+    void* const handle = open_library(place, ours);
     if (handle == nullptr) {
       const char* const error = ::dlerror();
       // A file that is there and cannot be loaded says more than those that are not there.

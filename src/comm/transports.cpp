@@ -56,10 +56,15 @@ Status check_name(const std::string& name) {
   const bool legal = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   });
-  if (legal) return {};
-  std::string shown = name.substr(0, 64);
-  for (char& c : shown) c = c < ' ' || c > '~' ? '?' : c;
-  return invalid("transport.name: \"" + shown + "\", expected one or more of a-z, 0-9 and _");
+  if (!legal) {
+    std::string shown = name.substr(0, 64);
+    for (char& c : shown) c = c < ' ' || c > '~' ? '?' : c;
+    return invalid("transport.name: \"" + shown + "\", expected one or more of a-z, 0-9 and _");
+  }
+  // Whether its plugin is there or not: a program must mean the same by it on every machine.
+  if (name != kUcxName) return {};
+  return invalid("transport.name: \"" + name +
+                 "\" is reserved for the transport of this library, expected a new name");
 }
 
 }  // namespace
@@ -127,13 +132,10 @@ Status register_transport(const ringattn_transport_v1* table) {
   if (connects != (table->address != nullptr) || connects != (table->connect != nullptr))
     return invalid("transport: address and connect, expected both with TRANSPORT_PROCESSES, else NULL");
   const std::lock_guard lock(registry().mutex);
-  bool exists = std::string(table->name) == "ucx";
   for (const ringattn_transport_v1* other : registry().tables) {
-    exists = exists || std::string(other->name) == table->name;
-  }
-  if (exists) {
-    return invalid("transport.name: \"" + std::string(table->name) +
-                   "\" exists already, expected a new name");
+    if (std::string(other->name) == table->name)
+      return invalid("transport.name: \"" + std::string(table->name) +
+                     "\" exists already, expected a new name");
   }
   registry().tables.push_back(table);
   return {};

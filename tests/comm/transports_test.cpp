@@ -123,6 +123,21 @@ TEST(RingTransports, ANameThatExistsIsRefused) {
   EXPECT_TRUE(says(status, "crippled")) << status.message();
 }
 
+// On a machine without the plugin too: a program that works there must not fail where UCX is installed.
+TEST(RingTransports, TheNameOfAShippedTransportIsRefused) {
+  const std::size_t before = transports(Plugins::leave).size();
+  for (const char* name : {"local", "tcp", "ucx"}) {
+    ringattn_transport_v1 table = *test::fake_copy();
+    table.name = name;
+    const Status status = register_transport(&table);
+    EXPECT_EQ(status.code(), RINGATTN_ERR_INVALID_ARGUMENT) << name;
+    EXPECT_TRUE(says(status, "transport.name: \"" + std::string(name) + "\"")) << status.message();
+    EXPECT_TRUE(says(status, std::string(name) == "ucx" ? "reserved" : "exists already")) << status.message();
+    EXPECT_TRUE(says(status, "expected a new name")) << status.message();
+  }
+  EXPECT_EQ(transports(Plugins::leave).size(), before);
+}
+
 TEST(RingTransports, BadTablesAreRefused) {
   struct Case {
     const char* what;

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE 1 /* brk, sbrk, process_vm_readv */
 #include <dirent.h>
 #include <pthread.h>
-#include <ringattn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,20 +14,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-extern char** environ;
-enum { RANKS = 2, TOKENS = 4096, DIM = 64 };
+#include "small_ring.h"
 
-static int failures = 0;
-static void expect(int holds, const char* what) {
-  if (holds) return;
-  fprintf(stderr, "FAILED: %s\n", what);
-  failures += 1;
-}
-static void must(ringattn_status status, const char* what) {
-  if (status == RINGATTN_OK) return;
-  fprintf(stderr, "%s: %s: %s\n", what, ringattn_status_name(status), ringattn_last_error());
-  exit(1);
-}
+extern char** environ;
 
 static char lanes[512];
 static void keep_lanes(void* user, int32_t level, const char* message) {
@@ -81,61 +69,8 @@ static struct process_state look(void) {
   return state;
 }
 
-static ringattn_tensor tensor_of(float* data, int64_t a, int64_t b, int64_t c, int64_t d) {
-  ringattn_tensor tensor = RINGATTN_STRUCT(ringattn_tensor);
-  const int64_t shape[4] = {a, b, c, d};
-  tensor.dtype = RINGATTN_DTYPE_F32;
-  tensor.data = data;
-  memcpy(tensor.shape, shape, sizeof shape);
-  return tensor;
-}
-
-/* Queries are zero, so O is the mean of V over all tokens: here (TOKENS - 1) / 2. */
-static void run_ring(ringattn_context* context, ringattn_comm** comms) {
-  ringattn_plan* plans[RANKS];
-  ringattn_plan_desc descs[RANKS];
-  for (int r = 0; r < RANKS; ++r) {
-    descs[r] = (ringattn_plan_desc)RINGATTN_STRUCT(ringattn_plan_desc);
-    descs[r].batch = descs[r].heads = 1;
-    descs[r].seq_q = descs[r].seq_k = TOKENS;
-    descs[r].head_dim_qk = DIM;
-    descs[r].dtype = RINGATTN_DTYPE_F32;
-  }
-  must(ringattn_plan_create_array(RANKS, comms, descs, plans), "plans");
-  ringattn_forward_args args[RANKS];
-  ringattn_tensor q[RANKS], k[RANKS], o[RANKS];
-  const int64_t rows = TOKENS / RANKS;
-  for (int r = 0; r < RANKS; ++r) {
-    const size_t floats = (size_t)(rows * DIM);
-    q[r] = tensor_of(calloc(floats, sizeof(float)), 1, rows, 1, DIM);
-    k[r] = tensor_of(calloc(floats, sizeof(float)), 1, rows, 1, DIM);
-    o[r] = tensor_of(calloc(floats, sizeof(float)), 1, rows, 1, DIM);
-    for (int64_t i = 0; i < rows; ++i) ((float*)k[r].data)[i * DIM] = (float)(r * rows + i);
-    args[r] = (ringattn_forward_args)RINGATTN_STRUCT(ringattn_forward_args);
-    args[r].q = &q[r], args[r].k = args[r].v = &k[r], args[r].o = &o[r];
-  }
-  must(ringattn_forward_array(RANKS, plans, args, NULL), "forward");
-  for (int r = 0; r < RANKS; ++r) {
-    const float error = ((float*)o[r].data)[0] - (TOKENS - 1) / 2.0f;
-    expect(error < 0.01f && error > -0.01f, "the ring computes the mean of V");
-    ringattn_plan_destroy(plans[r]);
-    free(q[r].data), free(k[r].data), free(o[r].data);
-  }
-  (void)context;
-}
-
-static ringattn_context* make_context(void) {
-  ringattn_context_desc desc = RINGATTN_STRUCT(ringattn_context_desc);
-  ringattn_context* context = NULL;
-  desc.threads = 1;
-  desc.log = keep_lanes;
-  desc.log_level = RINGATTN_LOG_INFO;
-  must(ringattn_context_create(&desc, &context), "context");
-  return context;
-}
-
 static void check_missing(void) {
-  ringattn_context* const context = make_context();
+  ringattn_context* const context = make_context(keep_lanes);
   ringattn_comm* comms[RANKS];
   ringattn_comm_desc desc = RINGATTN_STRUCT(ringattn_comm_desc);
   desc.world_size = RANKS;
@@ -156,14 +91,11 @@ static int may_read_processes(void) {
 
 static void check_loading(const char* wanted) {
   for (int i = 0; i < 4; ++i) signal(kSignals[i], own_handler);
-  ringattn_context* const context = make_context();
+  ringattn_context* const context = make_context(keep_lanes);
   const struct process_state before = look();
   ringattn_comm* comms[RANKS];
-  ringattn_comm_desc desc = RINGATTN_STRUCT(ringattn_comm_desc);
-  desc.world_size = RANKS;
-  desc.transport = "ucx";
-  must(ringattn_comm_create_local(context, &desc, comms), "comms");
-  run_ring(context, comms);
+  make_comms(context, comms);
+  run_ring(comms);
   for (int r = 0; r < RANKS; ++r) ringattn_comm_destroy(comms[r]);
   const struct process_state after = look();
   fprintf(stderr, "lanes: %s; threads before and after: %d %d\n", lanes, before.threads, after.threads);
