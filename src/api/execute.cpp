@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "api/few_ranks.h"
 #include "api/guard.h"
 #include "api/memory_check.h"
 #include "api/plan_desc.h"
@@ -57,14 +58,12 @@ struct Starting {
   Status refusal;
 };
 
-constexpr std::int32_t kInline = 16;  // a warm call of so many ranks allocates nothing
-
 // What one rank of the call writes, none may read. Refuses for the rank that is to blame.
 bool share_memory(std::int32_t count, ringattn_plan* const* plans, const ExecutionCall& call,
                   Starting* starting) {
-  Operands few[kInline];
-  std::vector<Operands> many(count > kInline ? static_cast<std::size_t>(count) : 0);
-  const std::span<Operands> ranks(count > kInline ? many.data() : few, static_cast<std::size_t>(count));
+  Operands few[kFewRanks];
+  std::vector<Operands> many(count > kFewRanks ? static_cast<std::size_t>(count) : 0);
+  const std::span<Operands> ranks(count > kFewRanks ? many.data() : few, static_cast<std::size_t>(count));
   for (std::int32_t i = 0; i < count; ++i) {
     const plan::Plan& plan = plans[i]->plan;
     const bool own = (plan.problem.flags & RINGATTN_PLAN_CALLER_WORKSPACE) != 0 && plan.workspace_bytes > 0;
@@ -178,8 +177,12 @@ Status execute(std::int32_t count, ringattn_plan* const* plans, ExecutionCall& c
   if (plans == nullptr) return invalid("plans: NULL, expected count handles");
   if (count > 1) RINGATTN_TRY(call.check_step());
   RINGATTN_TRY(check_plans(count, plans));
-  if (count <= kInline) {
-    Starting few[kInline];
+  if (count == 1) {  // to clear room for sixteen takes as long as much of the call itself
+    Starting one;
+    return start(count, plans, call, out, &one);
+  }
+  if (count <= kFewRanks) {
+    Starting few[kFewRanks];
     return start(count, plans, call, out, few);
   }
   std::vector<Starting> many(static_cast<std::size_t>(count));

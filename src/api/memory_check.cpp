@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/few_ranks.h"
 #include "api/overlap.h"
 
 namespace ringattn::api {
@@ -110,10 +111,9 @@ Status refusal(const Pair& pair, std::span<const Operands> ranks) {
 }  // namespace
 
 Status check_memory(std::span<const Operands> ranks, std::size_t* wrong) {
-  constexpr std::size_t kInline = 16;  // a warm call of so many ranks allocates nothing
-  std::array<Operand, kInline * kMost> few;
-  std::vector<Operand> many(ranks.size() > kInline ? ranks.size() * kMost : 0);
-  List list(ranks.size() > kInline ? std::span<Operand>(many) : std::span<Operand>(few));
+  std::array<Operand, kFewRanks * kMost> few;
+  std::vector<Operand> many(ranks.size() > kFewRanks ? ranks.size() * kMost : 0);
+  List list(ranks.size() > kFewRanks ? std::span<Operand>(many) : std::span<Operand>(few));
   for (const Operands& rank : ranks) list.add(rank);
   const Pair pair = first_overlap(list.all());
   if (pair.wrong == nullptr) return {};

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "api/few_ranks.h"
 #include "base/problem.h"
 #include "base/status.h"
 #include "comm/comm.h"
@@ -30,7 +31,7 @@ class BusyComms {
       return {RINGATTN_ERR_BUSY, "comm: rank " + std::to_string(comm.rank()) +
                                      " has an unfinished collective call, expected its request to end first"};
     }
-    if (count_ < kInline) {
+    if (count_ < kFewRanks) {
       few_[count_] = &comm;
     } else {
       more_.push_back(&comm);
@@ -41,9 +42,8 @@ class BusyComms {
   void keep() { count_ = 0; }
 
  private:
-  static constexpr std::size_t kInline = 16;  // no allocation in a warm forward of so many ranks
-  comm::Comm* at(std::size_t i) const { return i < kInline ? few_[i] : more_[i - kInline]; }
-  comm::Comm* few_[kInline] = {};
+  comm::Comm* at(std::size_t i) const { return i < kFewRanks ? few_[i] : more_[i - kFewRanks]; }
+  comm::Comm* few_[kFewRanks] = {};
   std::vector<comm::Comm*> more_;
   std::size_t count_ = 0;
 };

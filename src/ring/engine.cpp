@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::uint64_t kSpinNs = 50'000;
 constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kNothingSeen = ~std::uint64_t{0};
 // While one link is waited for, others of the same thread cannot wake it: then rests are short.
 constexpr std::uint64_t kShortRestNs = kMillisecond;
 constexpr std::uint64_t kLongRestNs =
@@ -72,7 +73,7 @@ void Engine::submit(Request& request, bool owned) {
     const std::lock_guard lock(mutex_);
     request.next_ = list_;
     list_ = &request;
-    ++submitted_;
+    if (!owned) offered_.fetch_add(1, std::memory_order_release);
   }
   if (!owned) changed_.notify_all();
 }
@@ -94,13 +95,19 @@ void Engine::unclaim(Request& request) {
     const std::lock_guard lock(mutex_);
     if (!request.settled() && request.ended()) request.settle();
     request.advancing_.store(false, std::memory_order_release);
+    if (!request.settled()) offered_.fetch_add(1, std::memory_order_release);
   }
   changed_.notify_all();
 }
 
-Request* Engine::adopt(Request* own) {
+// Ranks that wait on threads of their own come here all the time: to look at the list is only worth its mutex when somebody
+// has offered a request since the caller has last `seen` it.
+Request* Engine::adopt(Request* own, std::uint64_t* seen) {
   Request* adopted = own;
   if (own != nullptr) own->next_adopted_ = nullptr;
+  const std::uint64_t offered = offered_.load(std::memory_order_acquire);
+  if (offered == *seen) return adopted;
+  *seen = offered;
   const std::lock_guard lock(mutex_);
   for (Request* request = list_; request != nullptr; request = request->next_) {
     if (request == own || request->settled() || !claim(*request)) continue;
@@ -169,9 +176,9 @@ bool Engine::wait(Request& request, std::int64_t timeout_ns, bool owned) {
     }
   }
   const bool spin = may_spin(request);
-  std::uint64_t idle_since = 0;
+  std::uint64_t idle_since = 0, seen = kNothingSeen;
   for (;;) {
-    Request* adopted = adopt(&request);
+    Request* adopted = adopt(&request, &seen);
     const bool worked = Pass(pool_, adopted, &request, false, deadline).run();
     const bool done = request.ended();
     const std::uint64_t left = time_left();
@@ -200,7 +207,8 @@ void Engine::test(Request& request) {
     unclaim(request);
     return;
   }
-  Request* adopted = adopt(&request);
+  std::uint64_t seen = kNothingSeen;
+  Request* adopted = adopt(&request, &seen);
   if (!Pass(pool_, adopted, &request, true).run() && !request.ended()) {
     for (Execution* part = request.parts(); part != nullptr; part = part->next_part) {
       part->allow_own_tiles();
@@ -211,13 +219,9 @@ void Engine::test(Request& request) {
 }
 
 void Engine::progress_loop() {
-  std::uint64_t seen = 0;  // a request that comes after a look at the list must not be slept over
+  std::uint64_t seen = kNothingSeen;  // a request that comes after a look at the list must not be slept over
   for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      seen = submitted_;
-    }
-    Request* adopted = adopt(nullptr);
+    Request* adopted = adopt(nullptr, &seen);
     if (adopted != nullptr) {
       if (!Pass(pool_, adopted, nullptr, false).run()) {
         for (Request* request = adopted; request != nullptr; request = request->next_adopted_) {
@@ -230,7 +234,7 @@ void Engine::progress_loop() {
     }
     std::unique_lock lock(mutex_);
     if (ending_) return;
-    if (adopted == nullptr && seen == submitted_)
+    if (adopted == nullptr && seen == offered_.load(std::memory_order_relaxed))
       changed_.wait_for(lock, std::chrono::nanoseconds(kLongRestNs));
   }
 }

@@ -54,7 +54,7 @@ class Engine {
   void retire(Request& request);  // settled: off the list
 
  private:
-  Request* adopt(Request* own);
+  Request* adopt(Request* own, std::uint64_t* seen);
   void give_back(Request* adopted, const Request* except);
   bool claim(Request& request);
   void unclaim(Request& request);
@@ -66,7 +66,7 @@ class Engine {
   std::mutex mutex_;
   std::condition_variable changed_;
   Request* list_ = nullptr;
-  std::uint64_t submitted_ = 0;  // requests so far
+  std::atomic<std::uint64_t> offered_{0};  // how often a request became one that anybody may advance
   bool ending_ = false;
   std::thread progress_;
 };

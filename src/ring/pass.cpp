@@ -9,7 +9,10 @@
 namespace ringattn::ring {
 namespace {
 
-constexpr std::uint64_t kPollEveryNs = 200'000;
+// A poll costs microseconds of system calls. What has not come for a while may be noticed a little later: by 1/32 of that
+// while, and not so late that a fast link fills the buffers of its sockets.
+constexpr std::uint64_t kPollEveryNs = 200'000, kPollAtLeastEveryNs = 500'000;
+constexpr std::uint64_t kPatience = 32;
 // Below this much work a parallel loop costs more than it saves (starting one takes some microseconds).
 constexpr double kInlineFlops = 2e6;
 
@@ -77,10 +80,24 @@ Execution* Pass::draw(std::int32_t start, Task& task) {
 }
 
 void Pass::poll_all() {
+  const std::int64_t before = state();
   for (Request* r = adopted_; r != nullptr; r = r->next_adopted()) {
     for (Execution* part = r->parts(); part != nullptr; part = part->next_part) part->poll();
   }
-  polled_ns_.store(now_ns(), std::memory_order_relaxed);
+  const std::uint64_t now = now_ns();
+  if (news_ns_ == 0 || state() != before) news_ns_ = now;
+  const std::uint64_t rest = std::clamp((now - news_ns_) / kPatience, kPollEveryNs, kPollAtLeastEveryNs);
+  poll_next_ns_.store(now + rest, std::memory_order_relaxed);
+}
+
+// What a poll that finds something changes: transfers under way, or what is ready.
+std::int64_t Pass::state() const {
+  std::int64_t total = 0;
+  for (Request* r = adopted_; r != nullptr; r = r->next_adopted()) {
+    for (Execution* part = r->parts(); part != nullptr; part = part->next_part)
+      total += part->ready() * 4096 + part->comm().pending();
+  }
+  return total;
 }
 
 void Pass::poll_between_tiles(bool holds_a_tile) {
@@ -91,7 +108,7 @@ void Pass::poll_between_tiles(bool holds_a_tile) {
   }
   const std::uint64_t now = now_ns();
   if (deadline_ns_ != 0 && now >= deadline_ns_) leave_.store(true, std::memory_order_relaxed);
-  if (!agreeing && now - polled_ns_.load(std::memory_order_relaxed) < kPollEveryNs) return;
+  if (!agreeing && now < poll_next_ns_.load(std::memory_order_relaxed)) return;
   std::unique_lock lock(poll_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   poll_all();

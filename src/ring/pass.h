@@ -26,6 +26,7 @@ class Pass {
   void work(std::int32_t start, std::int32_t worker);
   Execution* draw(std::int32_t start, Task& task);
   void poll_all();
+  std::int64_t state() const;
   void poll_between_tiles(bool holds_a_tile);
   std::int64_t ready(double* flops) const;
   std::int64_t width() const;
@@ -36,8 +37,9 @@ class Pass {
   const bool one_tile_;
   const std::uint64_t deadline_ns_;
   std::mutex poll_mutex_;
-  std::atomic<std::uint64_t> polled_ns_{0};
-  std::atomic<std::int32_t> inside_{0};  // bodies that are still drawing
+  std::atomic<std::uint64_t> poll_next_ns_{0};  // while tiles run
+  std::uint64_t news_ns_ = 0;                   // when a poll last found something; by who polls
+  std::atomic<std::int32_t> inside_{0};         // bodies that are still drawing
   std::int32_t bodies_ = 1;
   std::atomic<bool> leave_{false};  // start the loop anew: there is work again for bodies that have left
 };

@@ -17,6 +17,16 @@ std::size_t initial_records(std::int32_t world_size) {
   return static_cast<std::size_t>(std::clamp(65536 / world_size, 8, wanted));
 }
 
+// What the mutex guards takes less than a microsecond, and to sleep for it several: its owner is most likely about to go.
+constexpr int kTries = 100;
+
+std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
+  for (int i = 0; i < kTries; ++i) {
+    if (mutex.try_lock()) return {mutex, std::adopt_lock};
+  }
+  return std::unique_lock(mutex);
+}
+
 // Longer waits end early, which the contract allows; the deadline must not overflow.
 constexpr std::chrono::nanoseconds kLongestWait = std::chrono::hours(24);
 
@@ -35,7 +45,7 @@ Group::Group(std::int32_t world_size)
 }
 
 Link* Group::enter(std::int32_t rank, ringattn_status& status, char* error, std::size_t capacity) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   Link& link = link_of(rank);
   status = RINGATTN_ERR_INVALID_ARGUMENT;
   if (link.state == Link::State::open) {
@@ -59,7 +69,7 @@ Link* Group::enter(std::int32_t rank, ringattn_status& status, char* error, std:
 }
 
 void Group::leave(Link& link) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   link.state = Link::State::closed;
   for (Transfer& transfer : pool_) {
     if (transfer.state == Transfer::State::free) continue;
@@ -106,7 +116,7 @@ void Group::lose_peer(Transfer& transfer) {
 }
 
 ringattn_status Group::post(Link& link, const ringattn_transfer_v1* transfers, std::int32_t count) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   if (status_ != RINGATTN_OK) return status_;
   pool_.reserve(static_cast<std::size_t>(count));
   for (std::int32_t i = 0; i < count; ++i) take(link, read_struct(transfers, i));
@@ -193,7 +203,7 @@ ringattn_status Group::test(Link& link, ringattn_completion_v1* out, std::int32_
                             std::int32_t& count) {
   count = 0;
   if (!link.ready.load(std::memory_order_acquire)) return RINGATTN_OK;
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   while (count < capacity && !link.ended.empty()) {
     Transfer& transfer = link.ended.pop();
     ringattn_completion_v1 completion{};
@@ -218,7 +228,7 @@ ringattn_status Group::test(Link& link, ringattn_completion_v1* out, std::int32_
 }
 
 void Group::release(Link& link, std::uint64_t loan) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   Transfer* send = pool_.find_loan(loan);
   if (send == nullptr || send->peer != link.rank || send->partner != nullptr) return;
   if (send->owner < 0) {
@@ -229,7 +239,7 @@ void Group::release(Link& link, std::uint64_t loan) {
 }
 
 void Group::withdraw(Link& link, std::uint64_t mask, std::uint64_t value) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   for (Transfer& transfer : pool_) {
     if (transfer.state != Transfer::State::unmatched || transfer.owner != link.rank) continue;
     if ((transfer.tag & mask) != value) continue;
@@ -242,20 +252,20 @@ void Group::wait(Link& link, std::uint64_t timeout_ns) {
   const auto longest = static_cast<std::uint64_t>(kLongestWait.count());
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::min(timeout_ns, longest));
-  std::unique_lock lock(mutex_);
+  auto lock = lock_soon(mutex_);
   link.wakeup.wait_until(lock, deadline,
                          [&] { return !link.ended.empty() || link.woken || status_ != RINGATTN_OK; });
   link.woken = false;
 }
 
 void Group::wake(Link& link) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   link.woken = true;
   link.wakeup.notify_one();
 }
 
 void Group::tell(Link& link, const ringattn_beat_v1& beat) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   const bool newer_cancel = beat.canceled > link.beat.canceled;
   link.beat = beat;
   if (!newer_cancel) return;  // progress alone wakes nobody
@@ -267,12 +277,12 @@ void Group::tell(Link& link, const ringattn_beat_v1& beat) {
 }
 
 ringattn_beat_v1 Group::ask(std::int32_t rank) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   return link_of(rank).beat;
 }
 
 void Group::abort(ringattn_status status, const char* reason) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   end(status, reason);
 }
 
@@ -301,7 +311,7 @@ ringattn_status Group::status_of(const Link& link) const {
 }
 
 ringattn_status Group::state(Link& link, char* reason, std::uint64_t capacity) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_soon(mutex_);
   const ringattn_status status = status_of(link);
   if (reason != nullptr && status != status_) {
     std::snprintf(reason, capacity,

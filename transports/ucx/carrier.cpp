@@ -11,6 +11,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kCloseLimit{1000};
+// Progress of a worker is a system call for each network device, between tiles of a rank that computes. Where no transfer
+// is under way nothing but UCX's own housekeeping waits for it: after some calls (what has ended for us may still be in
+// UCX's buffers) one of several is enough.
+constexpr unsigned kQuietAfter = 64, kQuietStep = 16;
 
 }  // namespace
 
@@ -156,7 +160,9 @@ void Carrier::cancel(tcp::Transfer& receive) {
 
 bool Carrier::progress(std::vector<Ended>& ended) {
   bool more = false;
-  if (context_ != nullptr) {
+  quiet_calls_ = busy() || !closing_.empty() ? 0 : quiet_calls_ + 1;
+  const bool quiet = quiet_calls_ > kQuietAfter && quiet_calls_ % kQuietStep != 0;
+  if (context_ != nullptr && !quiet) {
     more = ucp_worker_progress(context_->worker()) != 0;
     if (failure_is_new_) cancel_failed();
     drain_closes();
@@ -167,7 +173,10 @@ bool Carrier::progress(std::vector<Ended>& ended) {
   return more;
 }
 
-bool Carrier::prepare_wait() { return context_ == nullptr || ucp_worker_arm(context_->worker()) == UCS_OK; }
+bool Carrier::prepare_wait() {
+  quiet_calls_ = 0;  // whatever ends the wait is to be looked at
+  return context_ == nullptr || ucp_worker_arm(context_->worker()) == UCS_OK;
+}
 
 // ---- ends -----------------------------------------------------------------------------------------------
 

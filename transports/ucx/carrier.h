@@ -62,6 +62,7 @@ class Carrier final : public tcp::Carrier {
   std::vector<std::unique_ptr<Flight>> flights_;
   Flight* free_ = nullptr;
   std::size_t in_flight_ = 0;
+  unsigned quiet_calls_ = 0;  // of progress, since a transfer was under way
   std::vector<Ended> ended_;  // since the last progress
   bool failure_is_new_ = false;
   std::string lanes_;
