@@ -20,31 +20,19 @@
 namespace ringattn::tool {
 namespace {
 
-// Of loopback; 0 where it is taken.
+// Of all interfaces; 0 where it is taken.
 std::uint16_t bind_port(std::uint16_t port) {
   const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!listener.is_open()) throw RunFailed(fmt::format("cannot make a socket: {}", std::strerror(errno)));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
   socklen_t size = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (bind(listener.number(), generic, size) != 0 || getsockname(listener.number(), generic, &size) != 0)
     return 0;
   return ntohs(address.sin_port);
-}
-
-// Rank 0 binds it a moment later; below the ports of outgoing connections few would take it in between.
-std::uint16_t free_port() {
-  std::random_device random;
-  for (int attempt = 0; attempt < 64; ++attempt) {
-    const std::uint16_t port = bind_port(static_cast<std::uint16_t>(16384 + (random() & 0x3fff)));
-    if (port != 0) return port;
-  }
-  const std::uint16_t port = bind_port(0);
-  if (port == 0) throw RunFailed("no free port on 127.0.0.1");
-  return port;
 }
 
 std::string random_secret() {
@@ -57,6 +45,18 @@ std::string random_secret() {
 }
 
 }  // namespace
+
+// Rank 0 binds it a moment later; below the ports of outgoing connections few would take it in between.
+std::uint16_t free_port() {
+  std::random_device random;
+  for (int attempt = 0; attempt < 64; ++attempt) {
+    const std::uint16_t port = bind_port(static_cast<std::uint16_t>(16384 + (random() & 0x3fff)));
+    if (port != 0) return port;
+  }
+  const std::uint16_t port = bind_port(0);
+  if (port == 0) throw RunFailed("no free port");
+  return port;
+}
 
 std::vector<std::string> rank_environment(int ranks, const std::string& rendezvous) {
   const std::vector<std::string> set = {

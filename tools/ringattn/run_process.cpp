@@ -81,8 +81,8 @@ pid_t start_process(const ProcessStart& start) {
   waitpid(process, nullptr, 0);
   const std::string& name = start.program.front();
   if (error == ENOENT && name.find('/') == std::string::npos)
-    throw BadInput(fmt::format("program \"{}\": not found in PATH", name));
-  throw BadInput(fmt::format("program \"{}\": cannot be run: {}", name, std::strerror(error)));
+    throw BadInput(fmt::format("{} \"{}\": not found in PATH", start.what, name));
+  throw BadInput(fmt::format("{} \"{}\": cannot be run: {}", start.what, name, std::strerror(error)));
 }
 
 }  // namespace ringattn::tool

@@ -33,6 +33,7 @@ struct Pipe {
 Pipe make_pipe();
 
 struct ProcessStart {
+  const char* what = "program";          // for messages
   std::vector<std::string> program;      // [0] is looked for in PATH
   std::vector<std::string> environment;  // NAME=value
   int in = 0, out = 1, err = 2;          // become its descriptors 0, 1, 2

@@ -3,14 +3,21 @@
 #include <string>
 #include <vector>
 
+#include "run_hosts.h"
+
 namespace ringattn::tool {
 
 struct RanksToRun {
-  int ranks = 1;
+  std::vector<Seat> seats;  // one for each rank
   bool prefix = true;
   std::vector<std::string> program;
   // The environment of all of them, without RINGATTN_RANK and RINGATTN_LOCAL_RANK.
   std::vector<std::string> environment;
+  // For ranks on other hosts: the folder to run in, the remote shell's words, and which variables they get besides
+  // RINGATTN_...
+  std::string folder;
+  std::vector<std::string> remote_shell;
+  std::vector<std::string> exported;
 };
 
 // Returns 0 when all ranks have succeeded, otherwise the status of the first that failed (128 + its signal).

@@ -48,7 +48,7 @@ std::vector<std::string> without_processes(const std::vector<std::string>& argum
 
 int run_self(int ranks, const std::vector<std::string>& arguments) {
   RanksToRun what;
-  what.ranks = ranks;
+  what.seats = seats_here(ranks);
   what.prefix = false;  // rank 0 alone has something to say
   what.program = without_processes(arguments);
   what.program.insert(what.program.begin(), own_program());
