@@ -59,6 +59,7 @@ struct ChildRank {
   TestLink link;
   std::int32_t world_size;
   Line line;
+  std::string log = {};  // what the link has logged last
 
   void report() const { line.send("R"); }
   void pause() const {
@@ -79,8 +80,9 @@ class ProcessRing {
   struct Options {
     std::string secret = "the secret of this ring";
     std::int32_t open_timeout_ms = 10000;
-    Step before_connect = {};  // all addresses are known and nobody has them yet
-    Step before_last = {};     // all but the last rank have had them for a while
+    Step before_connect = {};             // all addresses are known and nobody has them yet
+    Step before_last = {};                // all but the last rank have had them for a while
+    std::function<void()> in_child = {};  // first of all, in each
   };
 
   ProcessRing(const ringattn_transport_v1* table, std::int32_t world_size, Body body)
@@ -151,10 +153,16 @@ class ProcessRing {
     children_.push_back({pid, Line(ends[0])});
   }
 
+  static void keep_log(void* log, std::int32_t, const char* text) { *static_cast<std::string*>(log) = text; }
+
   std::string run_child(std::int32_t rank, std::int32_t world_size, const Line& line, const Body& body) {
+    if (options_.in_child) options_.in_child();
     const std::size_t descriptors = open_descriptors();
+    std::string log;
+    const ringattn_host_v1 host{sizeof host, 0, &log, keep_log};
     ringattn_link_desc_v1 desc = TransportRing::describe(rank, world_size, group_);
     desc.open_timeout_ms = options_.open_timeout_ms;
+    desc.host = &host;
     desc.secret = options_.secret.data();
     desc.secret_bytes = options_.secret.size();
     void* link = nullptr;
@@ -162,7 +170,7 @@ class ProcessRing {
     if (table_->open(&desc, &link, &error) != RINGATTN_OK) return std::string("open: ") + error;
     std::string result = connect(link, world_size, line);
     if (result.empty()) {
-      ChildRank child{TestLink(table_, link, rank), world_size, line};
+      ChildRank child{TestLink(table_, link, rank), world_size, line, log};
       result = body(child);
     }
     table_->close(link);

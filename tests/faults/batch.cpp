@@ -44,9 +44,20 @@ void run_batch(const Batch& batch, const std::function<bool(const Outcome&)>& he
   for (std::thread& thread : threads) thread.join();
 }
 
+namespace {
+bool shared_memory_is_own = false;
+}
+
 bool own_shared_memory() {
-  return ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-         ::mount("ringattn-faults", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "size=1g") == 0;
+  shared_memory_is_own =
+      ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+      ::mount("ringattn-faults", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "size=1g") == 0;
+  return shared_memory_is_own;
+}
+
+bool resize_own_shared_memory(const std::string& size) {
+  return shared_memory_is_own && ::mount(nullptr, "/dev/shm", nullptr, MS_REMOUNT | MS_NOSUID | MS_NODEV,
+                                         ("size=" + size).c_str()) == 0;
 }
 
 std::set<std::string> shared_memory_files() {

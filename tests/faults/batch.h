@@ -31,6 +31,8 @@ void run_batch(const Batch& batch, const std::function<bool(const Outcome&)>& he
 // A /dev/shm of this process and its children alone, so that what they leave there can be told from what others do; only
 // for root, before any thread is started. False where that is not allowed.
 bool own_shared_memory();
+// How much it may hold: "64k", "1g". False, and nothing done, where it is not of this process alone.
+bool resize_own_shared_memory(const std::string& size);
 // Files in /dev/shm.
 std::set<std::string> shared_memory_files();
 

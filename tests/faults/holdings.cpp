@@ -1,5 +1,7 @@
 #include "tests/faults/holdings.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -23,24 +25,33 @@ int mappings_of_shared_memory() {
   return count;
 }
 
+// Pages that are there; what was only asked for does not count.
+std::int64_t kib_in_memory() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t whole = 0, resident = 0;
+  file >> whole >> resident;
+  return resident * (::sysconf(_SC_PAGESIZE) / 1024);
+}
+
 }  // namespace
 
 Holdings Holdings::now(int most_threads) {
   for (int i = 0; most_threads > 0 && i < 200 && entries("/proc/self/task") > most_threads; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  return {entries("/proc/self/fd"), entries("/proc/self/task"), mappings_of_shared_memory()};
+  return {entries("/proc/self/fd"), entries("/proc/self/task"), mappings_of_shared_memory(), kib_in_memory()};
 }
 
 Message Holdings::reply() const {
   return Message("holdings")
       .with("descriptors", descriptors)
       .with("threads", threads)
-      .with("shared_memory", shared_memory);
+      .with("shared_memory", shared_memory)
+      .with("resident_kib", resident_kib);
 }
 
 Holdings Holdings::from(const Message& message) {
   return {static_cast<int>(message.number("descriptors")), static_cast<int>(message.number("threads")),
-          static_cast<int>(message.number("shared_memory"))};
+          static_cast<int>(message.number("shared_memory")), message.number("resident_kib")};
 }
 
 std::string Holdings::more_than(const Holdings& before) const {

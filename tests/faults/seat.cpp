@@ -168,11 +168,14 @@ Message Seat::run(const Message& order) {
     if (order.has("jitter_us")) sleep_ns(1000 * random.below(order.number("jitter_us")));
     values_->fill(*tensors_, owned_, number);
     if (pass.backward) values_->fill_results(*tensors_, owned_, number);
-    const std::int64_t start_ns = now_ns();
-    progress_.begun.fetch_add(1, std::memory_order_relaxed);
-    const Answer answer = execute(pass, order.text("drive"));
-    progress_.ended.fetch_add(1, std::memory_order_relaxed);
-    slowest_ns = std::max(slowest_ns, now_ns() - start_ns);
+    Answer answer;
+    for (std::int64_t i = 0; i < order.number("repeat", 1) && answer.status == RINGATTN_OK; ++i) {
+      const std::int64_t start_ns = now_ns();
+      progress_.begun.fetch_add(1, std::memory_order_relaxed);
+      answer = execute(pass, order.text("drive"));
+      progress_.ended.fetch_add(1, std::memory_order_relaxed);
+      slowest_ns = std::max(slowest_ns, now_ns() - start_ns);
+    }
     if (answer.status != RINGATTN_OK) return failed(answer, pass, number);
     const std::string wrong = pass.backward ? values_->check_backward(*tensors_, owned_, number)
                                             : values_->check_forward(*tensors_, owned_, number);

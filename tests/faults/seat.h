@@ -36,7 +36,8 @@ class Seat {
 
   // Executions first, first + 1, ...: even numbers run forward, odd ones backward. Stops at the first that fails, and then
   // also tells what the comm says afterwards. What the order may ask besides: "drive", how to wait (block, wait, test);
-  // "act" at execution "at", what this rank does to itself then; "jitter_us", sleeps between executions.
+  // "act" at execution "at", what this rank does to itself then; "jitter_us", sleeps between executions; "repeat", how often
+  // each is made before its result is checked.
   Message run(const Message& order);
 
   // A thread of its own aborts the comm so many microseconds from now.

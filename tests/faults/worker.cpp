@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 
+#include "tests/faults/confine.h"
+#include "tests/faults/forks.h"
 #include "tests/faults/holdings.h"
 #include "tests/faults/seat.h"
 
@@ -50,12 +54,13 @@ class Worker {
 
   Message obey(const Message& order) {
     const std::string& verb = order.verb;
+    if (verb == "give_up") return give_up_what(order);
     if (verb == "context") return open(order);
     if (verb == "values") return know(order);
     if (verb == "id") return make_id(order);
-    if (verb == "join") return timed([&] { return seat(order).join(order).reply(); });
+    if (verb == "join") return timed([&] { return seat(order).join(order).reply(); }).with("lanes", lanes());
     if (verb == "plan") return timed([&] { return seat(order).make_plan(*values_).reply(); });
-    if (verb == "run") return seat(order).run(order);
+    if (verb == "run") return run(order);
     if (verb == "abort") return seat(order).abort(order.text("reason")).reply();
     if (verb == "abort_later") return abort_later(order);
     if (verb == "leave") return timed([&] { return leave(order); });
@@ -76,7 +81,39 @@ class Worker {
     ringattn_context_desc desc = RINGATTN_STRUCT(ringattn_context_desc);
     desc.threads = static_cast<std::int32_t>(order.number("threads", 1));
     desc.progress_thread = static_cast<std::int32_t>(order.number("progress_thread"));
+    if (order.has("hear_log")) {
+      desc.log = hear_log;
+      desc.log_user = this;
+      desc.log_level = RINGATTN_LOG_INFO;
+    }
     return Answer::of(ringattn_context_create(&desc, &context_)).reply();
+  }
+
+  static Message give_up_what(const Message& order) {
+    Message reply = Answer().reply();
+    const std::string why = give_up(order.text("what"), static_cast<unsigned>(order.number("number")));
+    if (!why.empty()) reply.with("status", RINGATTN_ERR_UNSUPPORTED).with("message", why);
+    return reply;
+  }
+
+  // Over what large messages go is told nowhere else.
+  static void hear_log(void* user, std::int32_t, const char* text) {
+    static constexpr const char* kLanes = "large messages go over ";
+    auto& self = *static_cast<Worker*>(user);
+    const char* const found = std::strstr(text, kLanes);
+    if (found == nullptr) return;
+    const std::lock_guard lock(self.lanes_mutex_);
+    self.lanes_ = found + std::strlen(kLanes);
+  }
+  std::string lanes() {
+    const std::lock_guard lock(lanes_mutex_);
+    return lanes_;
+  }
+
+  Message run(const Message& order) {
+    Forks forks(order.number("fork_us"));
+    Message reply = seat(order).run(order);
+    return reply.with("children", forks.stop());
   }
 
   Message know(const Message& order) {
@@ -133,6 +170,8 @@ class Worker {
   Board board_;
   int process_;
   ringattn_context* context_ = nullptr;
+  std::mutex lanes_mutex_;
+  std::string lanes_;
   std::unique_ptr<Values> values_;
   std::map<std::string, std::unique_ptr<Seat>> seats_;
 };
