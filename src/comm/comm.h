@@ -124,7 +124,8 @@ class Comm {
   std::int32_t finally_waits_for(std::int32_t first, std::uint64_t* counter, bool* arrived) const;
   void take_pulses(std::uint64_t now);
   std::int32_t silent_one(std::int32_t first, std::uint64_t silence_ns) const;
-  std::string timeout_reason(std::int32_t rank, std::int32_t waits_for, std::int64_t limit_ms) const;
+  std::string timeout_reason(std::int32_t rank, bool absent, std::int32_t waits_for,
+                             std::int64_t limit_ms) const;
 
   const ringattn_transport_v1* table_ = nullptr;
   void* link_ = nullptr;

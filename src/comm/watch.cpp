@@ -12,10 +12,12 @@ namespace {
 constexpr std::uint64_t kMillisecond = 1'000'000;
 
 std::uint64_t beat_ns(const CommOptions& options) {
-  // A quarter of the timeout, so that a rank that computes is never taken for a hung one; at most once a
-  // second.
-  if (options.timeout_ms < 0) return 1000 * kMillisecond;
-  return std::min<std::uint64_t>(1000, static_cast<std::uint64_t>(options.timeout_ms) / 4 + 1) * kMillisecond;
+  // A quarter of the shorter limit, so that a rank that computes is never taken for a hung one; at most once a second.
+  std::int64_t beat_ms = 1000;
+  for (const std::int64_t limit_ms : {options.timeout_ms, options.arrival_timeout_ms}) {
+    if (limit_ms >= 0) beat_ms = std::min(beat_ms, limit_ms / 4 + 1);
+  }
+  return static_cast<std::uint64_t>(beat_ms) * kMillisecond;
 }
 
 }  // namespace
@@ -87,13 +89,15 @@ std::int32_t Comm::silent_one(std::int32_t first, std::uint64_t silence_ns) cons
   return found;
 }
 
-std::string Comm::timeout_reason(std::int32_t rank, std::int32_t waits_for, std::int64_t limit_ms) const {
+std::string Comm::timeout_reason(std::int32_t rank, bool absent, std::int32_t waits_for,
+                                 std::int64_t limit_ms) const {
   const std::string limit = std::to_string(limit_ms) + " ms";
-  if (!watched_arrived_) {
+  if (absent) {
     return name_of(rank) + " did not enter collective call " + std::to_string(sequence_) + " (" + what_ +
            ") within " + limit + " (arrival_timeout_ms)";
   }
-  return name_of(rank) + " made no progress for " + limit + " (timeout_ms) in " + what_ + ", while rank " +
+  return name_of(rank) + " made no progress for " + limit +
+         (watched_arrived_ ? " (timeout_ms) in " : " (arrival_timeout_ms) in ") + what_ + ", while rank " +
          std::to_string(rank_) + " waited for rank " + std::to_string(waits_for);
 }
 
@@ -104,7 +108,7 @@ void Comm::watch(std::int32_t waits_for) {
   take_pulses(now);
   std::uint64_t counter = 0;
   bool arrived = false;
-  std::int32_t rank = finally_waits_for(waits_for, &counter, &arrived);
+  const std::int32_t rank = finally_waits_for(waits_for, &counter, &arrived);
   if (rank != watched_rank_ || counter != watched_counter_ || arrived != watched_arrived_) {
     watched_rank_ = rank;
     watched_counter_ = counter;
@@ -114,10 +118,13 @@ void Comm::watch(std::int32_t waits_for) {
   }
   const std::int64_t limit_ms = arrived ? options_.timeout_ms : options_.arrival_timeout_ms;
   if (limit_ms < 0 || now - watched_since_ns_ < static_cast<std::uint64_t>(limit_ms) * kMillisecond) return;
-  // Two beats: one may be just about to be told.
-  const std::int32_t silent = arrived ? silent_one(waits_for, 2 * beat_ns(options_)) : -1;
-  if (silent >= 0) rank = silent;
-  abort(RINGATTN_ERR_TIMEOUT, timeout_reason(rank, waits_for, limit_ms));
+  // Whoever has not come, but lives in an earlier call, is held up there. Two beats: one may be just about to be told.
+  const std::uint64_t silence = 2 * beat_ns(options_);
+  const Pulse& pulse = pulses_[static_cast<std::size_t>(rank)];
+  const bool held_up = !arrived && pulse.value != 0 && now - pulse.since_ns < silence;
+  const std::int32_t silent = arrived || held_up ? silent_one(waits_for, silence) : -1;
+  abort(RINGATTN_ERR_TIMEOUT,
+        timeout_reason(silent < 0 ? rank : silent, !arrived && silent < 0, waits_for, limit_ms));
 }
 
 std::string Comm::name_of(std::int32_t rank) const {

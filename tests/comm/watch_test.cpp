@@ -137,6 +137,18 @@ TEST_F(RingWatch, ASilentRankIsNamedNotTheLivingOneThatItLastWaitedFor) {
   }
 }
 
+// 1 lives in the call before, which 2 holds up; what 2 told last makes a circle.
+TEST_F(RingWatch, ASilentRankOfAnEarlierCallIsNamedNotTheOneThatItHoldsUp) {
+  open(3, 60'000, 4 * kTimeoutMs);
+  for (auto& comm : comms_) comm->enter("test");
+  comm(2).tell(0, true);
+  comm(0).leave_call();
+  comm(0).enter("test");
+  const auto living = [&] { comm(1).tell(2, true); };
+  expect_timeout(watch_for(20'000, 1, living), "rank 2 made no progress for 240 ms (arrival_timeout_ms)",
+                 4 * kTimeoutMs);
+}
+
 TEST_F(RingWatch, WhoHasNotEnteredAtTheEndOfAChainHasTheArrivalTimeout) {
   open(3, 10, 150);
   comm(0).enter("test");
