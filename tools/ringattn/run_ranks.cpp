@@ -168,7 +168,7 @@ class Ranks {
       } else if (rank.input.taken()) {
         rank.input.add(fmt::format("{}\n", signal_name(number)));
       } else {
-        kill(rank.process, number);
+        kill(-rank.process, number);  // of a wrapper too: a shell that waits for its child would wait on
         rank.input.close();
       }
     }
