@@ -104,8 +104,8 @@ TEST(TransportStrangers, ASlowOneHoldsUpNobody) {
   std::thread slow;
   ProcessRing::Options options;
   options.before_connect = [&](ProcessRing& ring) {
-    slow = std::thread([&stop, address = ring.addresses()[0]] {
-      const int fd = connect_to(address);
+    const int fd = connect_to(ring.addresses()[0]);  // here: once all have connected nobody listens
+    slow = std::thread([&stop, fd] {
       while (!stop) {
         ::send(fd, "r", 1, MSG_NOSIGNAL);
         std::this_thread::sleep_for(milliseconds(20));
