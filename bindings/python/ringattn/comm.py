@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
@@ -59,6 +61,10 @@ def interruptible(call: Callable, abort: Callable | None = None):
     return result[0]
 
 
+_numbers = itertools.count(1)
+by_number: weakref.WeakValueDictionary[int, Comm] = weakref.WeakValueDictionary()
+
+
 class Comm(Handle):
     """One rank's place in a ring. Collective calls on it come from one thread at a time.
 
@@ -74,6 +80,8 @@ class Comm(Handle):
         self.rank, self.world_size = core.comm_rank(pointer)
         self.context = context
         self._plans: OrderedDict = OrderedDict()  # of attend()
+        self._number = next(_numbers)  # stands for it where only plain values go, as in torch's operators
+        by_number[self._number] = self
 
     @classmethod
     def from_environment(cls, *, world_size: int = 0, context: Context | None = None, transport: str | None = None,
