@@ -200,12 +200,13 @@ import os, numpy as np, ringattn
 group = ringattn.local_group(1, context=ringattn.Context(threads=1))
 x = np.ones((1, 8, 1, 1), np.float32)
 ringattn.attend(x, x, x, comm=group[0])
+ringattn.shard(x, 0, 2)
 pid = os.fork()
 if pid == 0:
     try:
         ringattn.attend(x, x, x, comm=group[0])
     except ringattn.ForkedError:
-        ok = (ringattn.attend(x, x, x) == 1).all()
+        ok = (ringattn.attend(x, x, x) == 1).all() and ringattn.shard(x, 0, 2).shape[1] == 4
         os._exit(0 if ok else 3)
     os._exit(4)
 _, status = os.waitpid(pid, 0)

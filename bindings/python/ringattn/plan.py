@@ -92,8 +92,7 @@ class PlanBase(Handle):
             local.zero_()
         else:
             local[...] = 0
-        core.shard(self._pointer, number, rank, call_pointer(call), source, _arrays.view(local, "local", axes, writable=True,
-                   dtype=source.dtype() if local.dtype == np.uint16 else 0))
+        core.shard(self._pointer, number, rank, call_pointer(call), source, _arrays.view(local, "local", axes, writable=True))
         return _arrays.finish(local, whole)
 
     def unshard(self, shards: Sequence, axis: str = "query", call: Call | None = None, layout: str = "bshd"):
@@ -118,8 +117,7 @@ class PlanBase(Handle):
 class Preview(PlanBase):
     """A plan for any rank of any world that cannot be executed, but tells all the rest: no comm, nothing is sent.
 
-    lends: the transport lends memory instead of copying (ranks of one process). problems: with an explicit partition,
-    those of all ranks."""
+    lends: the transport lends memory instead of copying (ranks of one process)."""
 
     def __init__(self, problem: Problem, rank: int, world_size: int, *, lends: bool = False,
                  context: Context | None = None):

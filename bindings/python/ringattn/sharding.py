@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 
 import numpy as np
@@ -26,7 +27,7 @@ class Sharding:
         self.scope = scope or ("capacity" if cu_seqlens is None else "document")
         self.cu_seqlens = numbers
         self.total = seq if numbers is None or self.scope == "capacity" else numbers[-1]
-        self._plan, self._call = _preview(seq, world_size, partition, stripe, self.scope, numbers)
+        self._plan, self._call = _preview(seq, world_size, partition, stripe, self.scope, numbers, os.getpid())
 
     def index(self, rank: int) -> np.ndarray:
         """int64 [local]: where in the row this rank's tokens are."""
@@ -60,7 +61,7 @@ class Sharding:
 
 
 @functools.lru_cache(maxsize=64)
-def _preview(seq, world_size, partition, stripe, scope, cu_seqlens):
+def _preview(seq, world_size, partition, stripe, scope, cu_seqlens, pid):  # handles do not survive a fork, so the process counts
     problem = Problem(seq_q=seq, seq_k=seq, heads=1, head_dim_qk=1, partition=partition, stripe=stripe, scope=scope,
                       max_sequences=1 if cu_seqlens is None else max(1, len(cu_seqlens) - 1))
     return Preview(problem, 0, world_size), None if cu_seqlens is None else Call(cu_seqlens)
