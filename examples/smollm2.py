@@ -35,6 +35,7 @@ def join():
 
 def load(attn_implementation, layers=None):
     """SmolLM2-135M in float32, with the first `layers` of its layers (None = all), and its tokenizer."""
+    os.environ["TQDM_DISABLE"] = "1"  # read when transformers is imported
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
