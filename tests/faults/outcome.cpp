@@ -227,6 +227,7 @@ void Run::detected(std::int64_t at_ns) {
 }
 
 void Run::hear_survivors() {
+  bool between = false;  // the victim was stopped between two calls
   for (const int rank : survivors_) {
     const bool victim = rank == fault_.victim;
     if (victim && fault_.kind == Kind::leave) continue;
@@ -235,9 +236,12 @@ void Run::hear_survivors() {
     if (fault_.kind == Kind::abort) injected_ns_ = crew_.progress(fault_.victim).acted_ns.load();
     judge(rank, answer);
     detected(answer.number("at_ns"));
+    between = between || contains(answer.text("message"), "(arrival_timeout_ms)");
     if (outcome_.example.empty()) outcome_.example = answer.text("name") + " " + answer.text("message");
   }
-  const std::int64_t limit = limits_.detect_ms + (fault_.kind == Kind::stop ? ring_.arrival_ms : 0);
+  const std::int64_t limit = limits_.detect_ms + (fault_.kind != Kind::stop ? 0
+                                                  : between                 ? ring_.arrival_ms
+                                                                            : fault_.timeout_ms);
   if (outcome_.detect_ms > static_cast<double>(limit))
     outcome_.broken.push_back("seen after " + std::to_string(outcome_.detect_ms) + " ms");
   if (fault_.kind == Kind::stop && outcome_.detect_ms < 0.8 * static_cast<double>(fault_.timeout_ms))
