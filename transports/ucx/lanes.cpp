@@ -51,6 +51,9 @@ bool settings_of(int attempt, const std::vector<tcp::CarrierPeer>& peers, Settin
               {"MM_ERROR_HANDLING", "y"},
               {"MEMORY_INVALIDATE", "y"},
               {"KEEPALIVE_INTERVAL", "1s"}};
+  // Over TCP the answer to a rendezvous waits behind the data that goes the other way: both directions of a ring then take
+  // turns. Our receives are posted before their data is sent, so that an eager message finds its place too.
+  if (network && !rdma && !shared) settings.emplace_back("RNDV_THRESH", "inf");
   const std::string devices = devices_of(peers);
   if (network && !rdma && !devices.empty()) settings.emplace_back("NET_DEVICES", devices);
   return true;
