@@ -68,6 +68,9 @@ typedef struct ringattn_times {
   uint64_t bytes_sent;
   uint64_t bytes_received;
   uint64_t tiles; /* tiles computed */
+  /* sum over workers of the time between two tiles in which they looked for what had arrived; where the
+   * processor moves the bytes (TCP), that time too */
+  uint64_t poll_ns;
 } ringattn_times;
 RINGATTN_API ringattn_status ringattn_plan_get_times(const ringattn_plan* plan, ringattn_times* out);
 

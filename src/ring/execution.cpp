@@ -197,7 +197,8 @@ void Execution::allow_own_tiles() {
   while (!positions_[static_cast<std::size_t>(position++)].last);
 }
 
-void Execution::poll() {
+void Execution::poll(bool between_tiles) {
+  const std::uint64_t start = between_tiles ? now_ns() : 0;
   const Phase phase = phase_.load(std::memory_order_relaxed);
   if (phase == Phase::idle || phase == Phase::ended) return;
   comm_.poll();
@@ -205,6 +206,7 @@ void Execution::poll() {
   if (agreeing()) step_agreement();
   if (phase_.load(std::memory_order_relaxed) == Phase::running) {
     drain_operations();
+    if (between_tiles) times_.poll_ns += now_ns() - start;
     if (operations_left_ == 0 && comm_.pending() == 0) end(Status());
   }
   if (phase_.load(std::memory_order_relaxed) == Phase::stopping) end_if_quiet();

@@ -57,7 +57,7 @@ class Execution {
   std::uint64_t digest() const;  // of the operation and the values of the call
   plan::Record record(const Status& refusal) const;
 
-  void poll();
+  void poll(bool between_tiles = false);
   void idle();  // nothing to compute: tell the peers, and watch the one that is waited for
   void allow_own_tiles();
   void stop(Status why);

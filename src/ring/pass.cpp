@@ -10,8 +10,10 @@ namespace ringattn::ring {
 namespace {
 
 // A poll costs microseconds of system calls. What has not come for a while may be noticed a little later: by 1/32 of that
-// while, and not so late that a fast link fills the buffers of its sockets.
-constexpr std::uint64_t kPollEveryNs = 200'000, kPollAtLeastEveryNs = 500'000;
+// while, and not so late that a fast link fills the buffers of its sockets. With no transfer under way there is only the
+// word of a peer to wait for (it has canceled, or is lost).
+constexpr std::uint64_t kPollEveryNs = 200'000, kPollAtLeastEveryNs = 500'000,
+                        kListenAtLeastEveryNs = 4'000'000;
 constexpr std::uint64_t kPatience = 32;
 // Below this much work a parallel loop costs more than it saves (starting one takes some microseconds).
 constexpr double kInlineFlops = 2e6;
@@ -19,7 +21,7 @@ constexpr double kInlineFlops = 2e6;
 }  // namespace
 
 bool Pass::run() {
-  poll_all();
+  poll_all(false);
   double flops = 0;
   if (ready(&flops) == 0) return false;
   bodies_ = static_cast<std::int32_t>(std::min<std::int64_t>(pool_.max_workers(), width()));
@@ -79,26 +81,29 @@ Execution* Pass::draw(std::int32_t start, Task& task) {
   return nullptr;
 }
 
-void Pass::poll_all() {
+void Pass::poll_all(bool between_tiles) {
   const std::int64_t before = state();
   for (Request* r = adopted_; r != nullptr; r = r->next_adopted()) {
-    for (Execution* part = r->parts(); part != nullptr; part = part->next_part) part->poll();
+    for (Execution* part = r->parts(); part != nullptr; part = part->next_part) part->poll(between_tiles);
   }
   const std::uint64_t now = now_ns();
   if (news_ns_ == 0 || state() != before) news_ns_ = now;
-  const std::uint64_t rest = std::clamp((now - news_ns_) / kPatience, kPollEveryNs, kPollAtLeastEveryNs);
+  const std::uint64_t most = pending() > 0 ? kPollAtLeastEveryNs : kListenAtLeastEveryNs;
+  const std::uint64_t rest = std::clamp((now - news_ns_) / kPatience, kPollEveryNs, most);
   poll_next_ns_.store(now + rest, std::memory_order_relaxed);
 }
 
-// What a poll that finds something changes: transfers under way, or what is ready.
-std::int64_t Pass::state() const {
+std::int64_t Pass::pending() const {
   std::int64_t total = 0;
   for (Request* r = adopted_; r != nullptr; r = r->next_adopted()) {
     for (Execution* part = r->parts(); part != nullptr; part = part->next_part)
-      total += part->ready() * 4096 + part->comm().pending();
+      total += part->comm().pending();
   }
   return total;
 }
+
+// What a poll that finds something changes: transfers under way, or what is ready.
+std::int64_t Pass::state() const { return ready(nullptr) * 4096 + pending(); }
 
 void Pass::poll_between_tiles(bool holds_a_tile) {
   bool agreeing = false;
@@ -111,7 +116,7 @@ void Pass::poll_between_tiles(bool holds_a_tile) {
   if (!agreeing && now < poll_next_ns_.load(std::memory_order_relaxed)) return;
   std::unique_lock lock(poll_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
-  poll_all();
+  poll_all(true);
   if (target_ != nullptr && target_->ended()) leave_.store(true, std::memory_order_relaxed);
   // This worker goes on with its tile, or draws one of the ready ones.
   if (inside_.load(std::memory_order_relaxed) < bodies_ && ready(nullptr) > (holds_a_tile ? 0 : 1))

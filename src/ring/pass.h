@@ -25,7 +25,8 @@ class Pass {
   static void body(void* arg, std::int32_t i, std::int32_t worker);
   void work(std::int32_t start, std::int32_t worker);
   Execution* draw(std::int32_t start, Task& task);
-  void poll_all();
+  void poll_all(bool between_tiles);
+  std::int64_t pending() const;  // transfers
   std::int64_t state() const;
   void poll_between_tiles(bool holds_a_tile);
   std::int64_t ready(double* flops) const;

@@ -144,7 +144,7 @@ AT(ringattn_plan_info, backward_bytes_sent, 128);
 AT(ringattn_plan_info, backward_bytes_received, 136);
 AT(ringattn_plan_info, backward_flops, 144);
 
-SIZE(ringattn_times, 72);
+SIZE(ringattn_times, 80);
 AT(ringattn_times, struct_size, 0);
 AT(ringattn_times, workers, 4);
 AT(ringattn_times, total_ns, 8);
@@ -155,6 +155,7 @@ AT(ringattn_times, exposed_wait_ns, 40);
 AT(ringattn_times, bytes_sent, 48);
 AT(ringattn_times, bytes_received, 56);
 AT(ringattn_times, tiles, 64);
+AT(ringattn_times, poll_ns, 72);
 
 SIZE(ringattn_event, 48);
 AT(ringattn_event, struct_size, 0);

@@ -276,6 +276,7 @@ void expect_trace_fits(HostRing& ring, int rank, std::uint64_t before, std::uint
   EXPECT_LE(times.agree_ns, times.total_ns);
   EXPECT_LE(times.exposed_wait_ns, times.total_ns);
   EXPECT_LE(times.total_ns, after - before);
+  EXPECT_LE(times.poll_ns + times.exposed_wait_ns, times.total_ns);  // one worker polls at a time
   // dK and dV of the own block are written once, whatever else is moved.
   EXPECT_GE(sums.moved[rank], static_cast<std::uint64_t>(element_bytes * info.local_k));
 }
