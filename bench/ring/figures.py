@@ -1,4 +1,5 @@
 """What is made of the samples of all ranks: medians with their intervals, and the plot."""
+
 import math
 import pathlib
 
@@ -23,18 +24,10 @@ def total(ranks, what, part):
     return [sum(each) for each in zip(*(rank[what][part] for rank in ranks))]
 
 
-def between_tiles(ranks, what):
-    """What the ranks' threads do neither in tiles nor waiting: polls, and whatever else an execution consists of."""
-    parts = zip(*(total(ranks, what, part) for part in ("whole", "tiles", "exposed")))
-    return [whole - tiles - exposed for whole, tiles, exposed in parts]
-
-
 def polling_shares(ranks):
-    """Of each repetition: time between tiles over time in them, beyond what it is for a rank alone, which has no peer to
-    poll. Both within one execution, so what slows down the machine slows down both."""
-    ring, alone = (zip(between_tiles(ranks, what), total(ranks, what, "tiles")) for what in ("both", "compute"))
-    return [between / tiles - between_alone / tiles_alone
-            for (between, tiles), (between_alone, tiles_alone) in zip(ring, alone)]
+    """Of each repetition: time in polls between tiles over time in tiles, as the library counts both, of all ranks. Both
+    within one execution, so what slows down the machine slows down both."""
+    return [polls / tiles for polls, tiles in zip(total(ranks, "both", "polls"), total(ranks, "both", "tiles"))]
 
 
 def merge(first, more):
@@ -53,25 +46,23 @@ def overlap_row(ranks):
     compute_s, transfer_s = median(compute), median(transfer)
     tiles = [a / b for a, b in zip(total(ranks, "both", "tiles"), total(ranks, "compute", "tiles"))]
     exposed = [a / b for a, b in zip(total(ranks, "both", "exposed"), total(ranks, "both", "whole"))]
-    return {**{name: own[name] for name in ("tokens_per_rank", "heads", "kv_heads", "dim", "overlap_flops_per_byte")},
-            "ranks": len(ranks), "pairs": len(both), "bytes_received": own["bytes_received"],
-            "both_s": median(both), "compute_s": compute_s, "transfer_s": transfer_s,
-            "agree_s": median(slowest(ranks, "both", "agree")),
-            "both_over_compute": interval([a / b for a, b in zip(both, compute)]),
-            "exposed_wait": interval(exposed),  # nothing to compute: of the whole step, as the library counts it
-            "tiles_over_alone": interval(tiles),  # the same tiles beside the transfer over alone
-            "polling": interval(polling_shares(ranks)),
-            "compute_flops_per_s": own["flops"] / compute_s,
-            "link_bytes_per_s": own["bytes_received"] / transfer_s}
-
-
-def split_polling(busy, quiet):
-    """Of two rows that differ in how much they transfer: the share of the polls alone, and the seconds of processor time that
-    a received byte costs (with the byte that is sent meanwhile). Both hold where time between tiles is the sum of the two."""
-    densities = [row["bytes_received"] / row["compute_s"] for row in (busy, quiet)]
-    shares = [row["polling"]["median"] for row in (busy, quiet)]
-    a_byte = (shares[0] - shares[1]) / (densities[0] - densities[1])
-    return {"polls": shares[1] - a_byte * densities[1], "s_per_byte": a_byte}
+    return {
+        **{name: own[name] for name in ("tokens_per_rank", "heads", "kv_heads", "dim", "overlap_flops_per_byte")},
+        "ranks": len(ranks),
+        "pairs": len(both),
+        "bytes_received": own["bytes_received"],
+        "both_s": median(both),
+        "compute_s": compute_s,
+        "transfer_s": transfer_s,
+        "agree_s": median(slowest(ranks, "both", "agree")),
+        "both_over_compute": interval([a / b for a, b in zip(both, compute)]),
+        "both_over_longer": interval([a / max(b, c) for a, b, c in zip(both, compute, transfer)]),
+        "exposed_wait": interval(exposed),  # nothing to compute: of the whole step, as the library counts it
+        "tiles_over_alone": interval(tiles),  # the same tiles beside the transfer over alone
+        "polling": interval(polling_shares(ranks)),
+        "compute_flops_per_s": own["flops"] / compute_s,
+        "link_bytes_per_s": own["bytes_received"] / transfer_s,
+    }
 
 
 def predicted_threshold(row):
@@ -99,21 +90,31 @@ def plot(sections, path):
     most = max(row["tokens_per_rank"] for section in sections.values() for row in section["rows"])
     x = lambda tokens: LEFT + (WIDTH - LEFT - 20) * tokens / most
     y = lambda share: HEIGHT - BOTTOM - (HEIGHT - BOTTOM - 20) * min(share, 1)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" '
-             f'font-size="12"><rect width="100%" height="100%" fill="white"/>']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" '
+        f'font-size="12"><rect width="100%" height="100%" fill="white"/>'
+    ]
     for share in (0, 0.25, 0.5, 0.75, 1):
-        parts.append(f'<text x="{LEFT - 8}" y="{y(share) + 4}" text-anchor="end">{share:.0%}</text>'
-                     f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{y(share)}" y2="{y(share)}" stroke="#ddd"/>')
+        parts.append(
+            f'<text x="{LEFT - 8}" y="{y(share) + 4}" text-anchor="end">{share:.0%}</text>'
+            f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{y(share)}" y2="{y(share)}" stroke="#ddd"/>'
+        )
     for at, (name, section) in enumerate(sections.items()):
         points = " ".join(f"{x(row['tokens_per_rank']):.1f},{y(exposed_share(row)):.1f}" for row in section["rows"])
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[name]}" stroke-width="2"/>'
-                     f'<text x="{WIDTH - 24}" y="{40 + 16 * at}" text-anchor="end" fill="{COLOURS[name]}">{name}: '
-                     f'exposed part of a step; threshold: dashed predicted, dotted measured</text>')
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{COLOURS[name]}" stroke-width="2"/>'
+            f'<text x="{WIDTH - 24}" y="{40 + 16 * at}" text-anchor="end" fill="{COLOURS[name]}">{name}: '
+            f"exposed part of a step; threshold: dashed predicted, dotted measured</text>"
+        )
         for value, dashes in ((section["predicted_threshold"], "6 4"), (section["measured_threshold"], "1 3")):
             if value is None:
                 continue
             at_x = x(min(value, most))
-            parts.append(f'<line x1="{at_x:.1f}" x2="{at_x:.1f}" y1="20" y2="{HEIGHT - BOTTOM}" '
-                         f'stroke="{COLOURS[name]}" stroke-dasharray="{dashes}"/>')
-    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">tokens per rank, up to {most}</text></svg>')
+            parts.append(
+                f'<line x1="{at_x:.1f}" x2="{at_x:.1f}" y1="20" y2="{HEIGHT - BOTTOM}" '
+                f'stroke="{COLOURS[name]}" stroke-dasharray="{dashes}"/>'
+            )
+    parts.append(
+        f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">tokens per rank, up to {most}</text></svg>'
+    )
     pathlib.Path(path).write_text("\n".join(parts) + "\n")

@@ -1,4 +1,5 @@
 """Network namespaces as hosts: each has one address behind a bridge, at a rate that tbf holds. Needs root and iproute2."""
+
 import os
 import secrets
 import shutil
@@ -16,12 +17,12 @@ def ip(*words):
 class Hosts:
     """`with Hosts(2, "1gbit") as hosts: subprocess.run(hosts.inside(0, command))`"""
 
-    def __init__(self, count, rate):
+    def __init__(self, count, rate, mtu=1500):
         if os.geteuid() != 0:
             raise Unavailable("network namespaces need root")
         if shutil.which("ip") is None or shutil.which("tc") is None:
             raise Unavailable("network namespaces need ip and tc (package iproute2)")
-        self.count, self.rate = count, rate
+        self.count, self.rate, self.mtu = count, rate, mtu
         self.name = f"ra{secrets.token_hex(3)}"
 
     def namespace(self, host):
@@ -56,6 +57,7 @@ class Hosts:
             ip("-n", switch, "link", "set", f"port{host}", "master", "bridge0")
             ip("-n", switch, "link", "set", f"port{host}", "up")
             for where, device in ((space, "cable"), (switch, f"port{host}")):
+                ip("-n", where, "link", "set", device, "mtu", str(self.mtu))
                 words = f"tc -n {where} qdisc add dev {device} root tbf rate {self.rate} burst 256kb latency 50ms"
                 subprocess.run(words.split(), check=True, capture_output=True, text=True)
 

@@ -9,7 +9,7 @@ namespace ringattn::bench {
 
 // Seconds of each repetition; how the library itself splits them.
 struct Samples {
-  std::vector<double> whole, tiles, agree, exposed;
+  std::vector<double> whole, tiles, agree, exposed, polls;
 
   void take(Case& of) {
     whole.push_back(of.time());
@@ -17,9 +17,10 @@ struct Samples {
     tiles.push_back(static_cast<double>(times.compute_ns) * 1e-9);
     agree.push_back(static_cast<double>(times.agree_ns) * 1e-9);
     exposed.push_back(static_cast<double>(times.exposed_wait_ns) * 1e-9);
+    polls.push_back(static_cast<double>(times.poll_ns) * 1e-9);
   }
   nlohmann::json json() const {
-    return {{"whole", whole}, {"tiles", tiles}, {"agree", agree}, {"exposed", exposed}};
+    return {{"whole", whole}, {"tiles", tiles}, {"agree", agree}, {"exposed", exposed}, {"polls", polls}};
   }
 };
 

@@ -1,4 +1,5 @@
 """Runs the ranks of `./dev bench ring`, and UCX's own test beside them."""
+
 import json
 import os
 import pathlib
@@ -33,8 +34,16 @@ class Workers:
         """Starts `ranks` processes; what each case of each has measured."""
         with tempfile.TemporaryDirectory() as folder:
             command = [self.worker, *words, f"out={folder}"]
-            running = [subprocess.Popen(inside(rank, command), env=environment(extra(rank)), stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+            running = [
+                subprocess.Popen(
+                    inside(rank, command),
+                    env=environment(extra(rank)),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                for rank in range(ranks)
+            ]
             try:
                 errors = [each.communicate(timeout=LIMIT_S)[1].strip() for each in running]
             finally:
@@ -57,8 +66,12 @@ class Workers:
 
     @staticmethod
     def ring(transport, ranks, rendezvous):
-        common = {"RINGATTN_WORLD_SIZE": str(ranks), "RINGATTN_RENDEZVOUS": rendezvous, "RINGATTN_TRANSPORT": transport,
-                  "RINGATTN_SECRET": secrets.token_hex(16)}
+        common = {
+            "RINGATTN_WORLD_SIZE": str(ranks),
+            "RINGATTN_RENDEZVOUS": rendezvous,
+            "RINGATTN_TRANSPORT": transport,
+            "RINGATTN_SECRET": secrets.token_hex(16),
+        }
         return lambda rank: {**common, "RINGATTN_RANK": str(rank)}
 
 
@@ -77,13 +90,32 @@ def ucx_latency(lanes, size, iterations):
     cores = sorted(os.sched_getaffinity(0))
     port, own = str(free_port()), {**os.environ, "UCX_TLS": lanes, "UCX_WARN_UNUSED_ENV_VARS": "n"}
     words = [program, "-p", port]
-    server = subprocess.Popen([*words, "-c", str(cores[0])], env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = subprocess.Popen(
+        [*words, "-c", str(cores[0])], env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         for _ in range(50):  # until the other end listens
             time.sleep(0.05)
-            client = subprocess.run([*words, "127.0.0.1", "-c", str(cores[1 % len(cores)]), "-t", "tag_lat", "-s", str(size),
-                                     "-n", str(iterations), "-f", "-v"], env=own, capture_output=True, text=True,
-                                    timeout=LIMIT_S)
+            client = subprocess.run(
+                [
+                    *words,
+                    "127.0.0.1",
+                    "-c",
+                    str(cores[1 % len(cores)]),
+                    "-t",
+                    "tag_lat",
+                    "-s",
+                    str(size),
+                    "-n",
+                    str(iterations),
+                    "-f",
+                    "-v",
+                ],
+                env=own,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+            )
             # CSV: iterations, median, average and overall latency in microseconds, ...
             rows = [line.split(",") for line in client.stdout.splitlines() if re.match(r"\s*\d+\s*,", line)]
             if rows:
