@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Exports: the functions that the public headers declare = the export map = what the library defines.
 
-  check_exports.py                     header against map
-  check_exports.py --library FILE.so   and both against the dynamic symbols of the library
-  check_exports.py --update            writes the map's names anew from the headers
+check_exports.py                     header against map
+check_exports.py --library FILE.so   and both against the dynamic symbols of the library
+check_exports.py --update            writes the map's names anew from the headers
 """
+
 import argparse
 import pathlib
 import re

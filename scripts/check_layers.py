@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checks that #include lines follow the data's path: each folder includes only what the table below lets it."""
+
 import pathlib
 import re
 import sys

@@ -2,6 +2,7 @@
 """tests/abi/offsets_test.c states the layout of every public struct. Without arguments: fails for a field of the
 headers that it does not state. --update: writes it anew from this machine's compiler (look at the diff: a
 changed line is a break of the ABI, only added fields and grown sizes are not)."""
+
 import pathlib
 import re
 import subprocess

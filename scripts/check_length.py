@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Reads file names from standard input; fails for each that is longer than argv[1] lines. Data files do not count."""
+
 import pathlib
 import sys
 

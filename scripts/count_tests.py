@@ -6,6 +6,7 @@ printed) and NAME.rc (its exit status). A program that died before it wrote its 
 test it died in counts as failed. NAME.rc alone is a build that broke. Exit status 1 when anything failed,
 a group ran no test, or nothing ran at all.
 """
+
 import collections
 import pathlib
 import re
