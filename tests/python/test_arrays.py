@@ -20,8 +20,10 @@ def want(arrays):
     return attention(q, k, v, visible(q.shape[1], k.shape[1]))[0]
 
 
-@pytest.mark.parametrize("dtype, torch_type", [(np.float32, torch.float32), (np.float16, torch.float16),
-                                               (ml_dtypes.bfloat16, torch.bfloat16)])
+@pytest.mark.parametrize(
+    "dtype, torch_type",
+    [(np.float32, torch.float32), (np.float16, torch.float16), (ml_dtypes.bfloat16, torch.bfloat16)],
+)
 def test_numpy(dtype, torch_type):
     arrays = values(dtype)
     o = ringattn.attend(*arrays)
@@ -29,19 +31,19 @@ def test_numpy(dtype, torch_type):
     close(torch.from_numpy(o.astype(np.float32)), want(arrays), LIMIT[torch_type])
 
 
-def test_uint16_with_its_type_said():
+def test_b087_uint16_with_its_type_said():
     arrays = values(ml_dtypes.bfloat16)
     o = ringattn.attend(*(x.view(np.uint16) for x in arrays), dtype="bfloat16")
     assert o.dtype == np.uint16
     close(torch.from_numpy(o.view(ml_dtypes.bfloat16).astype(np.float32)), want(arrays), LIMIT[torch.bfloat16])
 
 
-def test_bfloat16_one_is_0x3f80():
+def test_b087_bfloat16_one_is_0x3f80():
     one = np.full((1, 1, 1, 1), 0x3F80, dtype=np.uint16)
     assert ringattn.attend(one, one, one, dtype="bfloat16").item() == 0x3F80
 
 
-def test_float16_that_is_called_bfloat16_is_refused():
+def test_b087_float16_that_is_called_bfloat16_is_refused():
     with pytest.raises(TypeError, match="q is not an array of uint16"):
         ringattn.attend(*values(np.float16), dtype="bfloat16")
 
@@ -109,7 +111,7 @@ def test_refusals_name_the_array(index, name, change, kind, text):
         ringattn.attend(*arrays)
 
 
-def test_exact_numbers_reach_the_message():
+def test_b071_exact_numbers_reach_the_message():
     """A size beyond 32 bits is neither cut nor reinterpreted."""
     for size in (2**31 + 5, 2**40):
         with ringattn.local_group(1) as group:
@@ -121,7 +123,7 @@ def test_exact_numbers_reach_the_message():
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint64, torch.int32, torch.int64])
-def test_lengths_of_any_integer_type(kind):
+def test_b071_lengths_of_any_integer_type(kind):
     q, k, v = values(s=6)
     cu = torch.tensor([0, 2, 6], dtype=kind) if isinstance(kind, torch.dtype) else np.array([0, 2, 6], dtype=kind)
     want_o = ringattn.attend(q, k, v, cu_seqlens_q=[0, 2, 6])

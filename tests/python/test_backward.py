@@ -62,7 +62,9 @@ def test_documents_and_scale_have_gradients():
     q, k, v = data(1, 16, 2, 2, 8)
     leaves = [x.requires_grad_() for x in (q, k, v)]
     d_o = torch.randn(1, 16, 2, 8)
-    ringattn.torch.attend(*leaves, mask="causal", cu_seqlens_q=torch.tensor(cu, dtype=torch.int32), scale=0.7).backward(d_o)
+    ringattn.torch.attend(*leaves, mask="causal", cu_seqlens_q=torch.tensor(cu, dtype=torch.int32), scale=0.7).backward(
+        d_o
+    )
     for have, want in zip(leaves, want_gradients(q, k, v, documents(cu, cu, 16, 16, causal=True), d_o, scale=0.7)):
         close(have.grad, want, 1e-4)
 
@@ -78,7 +80,7 @@ def test_plan_backward_without_autograd():
         close(have, want, 1e-4)
 
 
-def test_gradient_of_zero_is_zero_and_finite(ring):
+def test_b090_gradient_of_zero_is_zero_and_finite(ring):
     """A rank whose own loss is empty still takes part; where every loss is empty, gradients are exactly 0."""
     q, k, v = data(1, 8, 1, 1, 4)
     cut = ringattn.Sharding(8, 2)

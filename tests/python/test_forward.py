@@ -64,8 +64,16 @@ def test_packed_documents_do_not_see_each_other(ring, partition):
     group = ring(3)
     cut = ringattn.Sharding(total, 3, partition=partition, cu_seqlens=cu)
     parts = [[cut.shard(x, r)[0] for r in range(3)] for x in (q, k, v)]
-    o = ringattn.attend(*parts, comm=group, partition=partition, scope="document", mask="causal", cu_seqlens_q=cu, seq=total,
-                        layout="thd")
+    o = ringattn.attend(
+        *parts,
+        comm=group,
+        partition=partition,
+        scope="document",
+        mask="causal",
+        cu_seqlens_q=cu,
+        seq=total,
+        layout="thd",
+    )
     want, _ = attention(q, k, v, documents(cu, cu, total, total, causal=True))
     close(cut.unshard(o, axis=0), want[0], LIMIT[torch.float32])
 
@@ -122,7 +130,11 @@ def test_any_shape_stride_and_type(b, s, heads, d, world_size, partition, causal
     q, k, v = data(b, s, h, hk, d, dtype=dtype, seed=s)
     strided = []
     for x in (q, k, v):
-        room = torch.full((b, x.shape[2], s * step, d + 3), 7.0, dtype=dtype) if swap else torch.full((b, s * step, x.shape[2], d + 3), 7.0, dtype=dtype)
+        room = (
+            torch.full((b, x.shape[2], s * step, d + 3), 7.0, dtype=dtype)
+            if swap
+            else torch.full((b, s * step, x.shape[2], d + 3), 7.0, dtype=dtype)
+        )
         hole = (room.transpose(1, 2) if swap else room)[:, ::step, :, 1 : d + 1]
         strided.append(hole.copy_(x))
     with ringattn.local_group(world_size) as group:

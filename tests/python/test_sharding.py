@@ -15,23 +15,32 @@ def test_ten_positions_on_four_ranks(partition, want):
 
 
 @pytest.mark.parametrize("partition, rank, want", [
-    ("contiguous", 0, [1, 2, 3, 4]), ("zigzag", 0, [1, 2, 15, -100]), ("zigzag", 3, [7, 8, 9, 10]), ("striped", 3, [4, 8, 12, -100]),
+    ("contiguous", 0, [1, 2, 3, 4]), ("zigzag", 0, [1, 2, 15, -100]), ("zigzag", 3, [7, 8, 9, 10]),
+    ("striped", 3, [4, 8, 12, -100]),
 ])  # fmt: skip
-def test_labels_are_shifted_before_they_are_cut(partition, rank, want):
+def test_b088_labels_are_shifted_before_they_are_cut(partition, rank, want):
     ids = torch.arange(16)[None]
     assert ringattn.shard(ringattn.next_token_labels(ids), rank, 4, partition=partition)[0].tolist() == want
     assert ringattn.shard(ringattn.next_token_labels(ids.numpy()), rank, 4, partition=partition)[0].tolist() == want
 
 
 def test_labels_end_with_each_document():
-    assert ringattn.next_token_labels(torch.arange(6)[None], cu_seqlens=[0, 2, 5])[0].tolist() == [1, -100, 3, 4, -100, -100]
+    assert ringattn.next_token_labels(torch.arange(6)[None], cu_seqlens=[0, 2, 5])[0].tolist() == [
+        1,
+        -100,
+        3,
+        4,
+        -100,
+        -100,
+    ]
 
 
-def test_documents_cut_each_by_itself_are_balanced():
+def test_b096_documents_cut_each_by_itself_are_balanced():
     cut = ringattn.Sharding(16, 2, partition="zigzag", cu_seqlens=[0, 4, 16])
     assert cut.positions(0).tolist() == [0, 3, 0, 1, 2, 9, 10, 11] and cut.positions(1).tolist() == [1, 2, *range(3, 9)]
-    problem = ringattn.Problem(seq_q=16, seq_k=16, heads=1, head_dim_qk=1, mask="causal", partition="zigzag", scope="document",
-                               max_sequences=2)
+    problem = ringattn.Problem(
+        seq_q=16, seq_k=16, heads=1, head_dim_qk=1, mask="causal", partition="zigzag", scope="document", max_sequences=2
+    )
     call = ringattn.Call([0, 4, 16])
     assert [ringattn.Preview(problem, rank, 2).info(call)["pairs"] for rank in range(2)] == [44, 44]
 
@@ -64,7 +73,9 @@ def test_plan_shards_like_the_library(kind):
 
 def test_what_a_plan_tells(ring):
     group = ring(2)
-    plans = ringattn.PlanGroup.create(group, ringattn.Problem(seq_q=8, seq_k=8, heads=2, head_dim_qk=4, mask="causal", trace=True))
+    plans = ringattn.PlanGroup.create(
+        group, ringattn.Problem(seq_q=8, seq_k=8, heads=2, head_dim_qk=4, mask="causal", trace=True)
+    )
     x = np.ones((1, 4, 2, 4), np.float32)
     plans.forward([x, x], [x, x], [x, x])
     assert sum(plan.info()["pairs"] for plan in plans) == 36 * 2

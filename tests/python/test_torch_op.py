@@ -10,13 +10,34 @@ from test_forward import data
 
 def arguments(grad=True, dtype=torch.float32, **kinds):
     q, k, v = (x.requires_grad_(grad) for x in data(2, 8, 2, 1, 4, 6, dtype=dtype))
-    rest = dict(cu_q=None, cu_k=None, query_offset=None, comm=0, mask="causal", left=-1, right=-1, scale=None, partition="contiguous",
-                stripe=0, scope="capacity", query_cut="auto", seq_q=-1, seq_k=-1, max_sequences=0, dtype_out="", layout="bshd", grad=grad)
+    rest = dict(
+        cu_q=None,
+        cu_k=None,
+        query_offset=None,
+        comm=0,
+        mask="causal",
+        left=-1,
+        right=-1,
+        scale=None,
+        partition="contiguous",
+        stripe=0,
+        scope="capacity",
+        query_cut="auto",
+        seq_q=-1,
+        seq_k=-1,
+        max_sequences=0,
+        dtype_out="",
+        layout="bshd",
+        grad=grad,
+    )
     return (q, k, v, *(rest | kinds).values())
 
 
-@pytest.mark.parametrize("kinds", [{}, {"left": 2}, {"scale": 0.3}, {"cu_q": torch.tensor([0, 5, 13])}, {"dtype_out": "float32"}],
-                         ids=["causal", "window", "scale", "lengths", "out"])
+@pytest.mark.parametrize(
+    "kinds",
+    [{}, {"left": 2}, {"scale": 0.3}, {"cu_q": torch.tensor([0, 5, 13])}, {"dtype_out": "float32"}],
+    ids=["causal", "window", "scale", "lengths", "out"],
+)
 def test_opcheck(kinds):
     torch.library.opcheck(torch.ops.ringattn.attend, arguments(**kinds))
 
@@ -43,7 +64,9 @@ def test_compile_takes_it_whole():
 def test_compile_with_a_comm_of_a_ring(ring):
     comm = ring(1)[0]
     q, k, v = data(1, 16, 2, 2, 8)
-    compiled = torch.compile(lambda *x: ringattn.torch.attend(*x, comm=comm, partition="zigzag"), backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(
+        lambda *x: ringattn.torch.attend(*x, comm=comm, partition="zigzag"), backend="aot_eager", fullgraph=True
+    )
     close(compiled(q, k, v), attention(q, k, v, visible(16, 16))[0], LIMIT[torch.float32])
 
 

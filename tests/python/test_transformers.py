@@ -18,8 +18,15 @@ def pair(kind="llama", **options):
     """A small model with ringattn, and the same weights in float64 with transformers' own attention."""
     rt.register()
     torch.manual_seed(0)
-    sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                 num_key_value_heads=2, max_position_embeddings=64)
+    sizes = dict(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+    )
     config = {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig}[kind](**sizes | options)
     cls = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM}[kind]
     own = cls._from_config(copy.deepcopy(config), attn_implementation="eager").eval()
@@ -74,7 +81,7 @@ def test_losses_and_gradients_add_up(ring):
     want = own(IDS, labels=IDS).loss
     want.backward()
     close(sum(losses), want.detach(), LIMIT)
-    for (name, p), *shards in zip(own.named_parameters(), *(m.parameters() for m in models)):
+    for p, *shards in zip(own.parameters(), *(m.parameters() for m in models)):
         close(sum(s.grad for s in shards), p.grad, LIMIT)
 
 
@@ -103,6 +110,26 @@ def test_dropout_is_refused():
 
 def test_mask_tensors_are_refused():
     refused("attention_mask is a tensor of shape", lambda i: i | {"attention_mask": torch.zeros(1, 1, 24, 24)})
+
+
+@pytest.mark.parametrize(
+    "create, options, text",
+    [
+        ("create_causal_mask", {"block_sequence_ids": torch.zeros(1, 24, dtype=torch.long)}, "blockwise_overlay"),
+        ("create_chunked_causal_mask", {}, "chunked_overlay"),
+        ("create_causal_mask", {"or_mask_function": lambda b, h, q, k: q == k}, "lambda"),
+    ],
+)
+def test_masks_that_a_ring_does_not_have_are_refused(create, options, text):
+    """Images that see themselves both ways, chunks, functions of the model's own: never taken for causal."""
+    from transformers import masking_utils
+
+    config = transformers.LlamaConfig(hidden_size=32, num_attention_heads=4, attn_implementation=rt.NAME)
+    config.attention_chunk_size = 8
+    x, none = torch.zeros(1, 24, 32), {"attention_mask": None, "cache": None}
+    with pytest.raises(ValueError, match=f"the model's mask function is .*{text}"):
+        getattr(masking_utils, create)(config, x, **none, **options)
+    assert masking_utils.create_causal_mask(config, x, **none) is None
 
 
 def test_shards_of_another_length_are_refused():

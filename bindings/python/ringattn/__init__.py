@@ -12,12 +12,32 @@ from ._info import build_info, version
 from .attention import attend, merge
 from .comm import Comm, Group, UniqueId, local_group
 from .errors import (
-    AbortedError, BusyError, CallError, CanceledError, ClosedError, CommError, ContextError, DeviceError, Error, ForkedError,
-    InternalError, InvalidArgumentError, NotFoundError, OutOfMemoryError, PeerLostError, PeerRefusedError, RankMismatchError,
-    RankTimeoutError, RequestError, StructSizeError, TransportError, UnsupportedError,
+    AbortedError,
+    BusyError,
+    CallError,
+    CanceledError,
+    ClosedError,
+    CommError,
+    ContextError,
+    DeviceError,
+    Error,
+    ForkedError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfMemoryError,
+    PeerLostError,
+    PeerRefusedError,
+    RankMismatchError,
+    RankTimeoutError,
+    RequestError,
+    StructSizeError,
+    TransportError,
+    UnsupportedError,
 )  # fmt: skip
 from .plan import Plan, PlanGroup, Preview, Support, supports
 from .problem import Call, Problem
+from .request import Request
 from .sharding import Sharding, next_token_labels, positions, shard, unshard
 
 __version__ = version()
@@ -26,7 +46,7 @@ __all__ = [
     "AbortedError", "BusyError", "Call", "CallError", "CanceledError", "ClosedError", "Comm", "CommError", "Context",
     "ContextError", "DeviceError", "Error", "ForkedError", "Group", "InternalError", "InvalidArgumentError", "NotFoundError",
     "OutOfMemoryError", "PeerLostError", "PeerRefusedError", "Plan", "PlanGroup", "Preview", "Problem", "RankMismatchError",
-    "RankTimeoutError", "RequestError", "Sharding", "StructSizeError", "Support", "TransportError", "UniqueId",
+    "RankTimeoutError", "Request", "RequestError", "Sharding", "StructSizeError", "Support", "TransportError", "UniqueId",
     "UnsupportedError", "attend", "build_info", "default_context", "local_group", "merge", "next_token_labels", "positions",
     "shard", "supports", "unshard", "version",
 ]  # fmt: skip

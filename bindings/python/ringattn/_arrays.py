@@ -32,7 +32,11 @@ def dtype_number(name: str, value) -> int:
     """A dtype given as a name, or as numpy's, torch's or jax's own object; 0 for None."""
     if value is None:
         return 0
-    text = value if isinstance(value, str) else getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)
+    text = (
+        value
+        if isinstance(value, str)
+        else getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)
+    )
     text = text.removeprefix("torch.")
     if text not in DTYPES:
         raise ValueError(f"{name} is {value!r}; expected float32, float16 or bfloat16")
@@ -58,7 +62,9 @@ def _numpy_dtype(number: int, like):
         try:
             import ml_dtypes
         except ImportError:
-            raise ImportError("a bfloat16 result for numpy needs the package ml_dtypes; or ask for dtype_out='float32'") from None
+            raise ImportError(
+                "a bfloat16 result for numpy needs the package ml_dtypes; or ask for dtype_out='float32'"
+            ) from None
         return ml_dtypes.bfloat16
     return np.dtype(DTYPE_NAMES[number])
 

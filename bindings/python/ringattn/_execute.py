@@ -74,7 +74,9 @@ class Backward(_Arguments):
         if arrays["d_lse"] is not None:
             self.give("d_lse", arrays["d_lse"], lse=True)
         self.like = arrays["q"]
-        self.made = [self.make(f"d_{name}", dict(zip("bshd", views[name].shape())), grad, self.like) for name in ("q", "k", "v")]
+        self.made = [
+            self.make(f"d_{name}", dict(zip("bshd", views[name].shape())), grad, self.like) for name in ("q", "k", "v")
+        ]
 
     def results(self) -> tuple:
         return tuple(_arrays.finish(array, self.like) for array in self.made)

@@ -42,7 +42,9 @@ class Handle:
     def close(self) -> None:
         """Ends this handle and everything that was made from it. A second call does nothing."""
         if self._running:
-            raise BusyError(f"this {type(self).__name__} is being executed by another thread; wait for it before closing it")
+            raise BusyError(
+                f"this {type(self).__name__} is being executed by another thread; wait for it before closing it"
+            )
         for child in list(self._children):
             child.close()
         self._finalizer()
@@ -55,7 +57,9 @@ class Handle:
         self.close()
 
     def __reduce__(self):
-        raise TypeError(f"a {type(self).__name__} cannot be pickled or copied: it belongs to this process; make another one there")
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied: it belongs to this process; make another one there"
+        )
 
 
 class Context(Handle):

@@ -96,7 +96,10 @@ def attend(
         for name, entries in names.items():
             if not isinstance(entries, (list, tuple)) or len(entries) != len(comm):
                 raise ValueError(f"{name} is not a list of {len(comm)} shards; expected one a rank of the Group")
-    first = {n: [_arrays.view(x, n, axes, dtype=number) for x in (entries if many else [entries])] for n, entries in names.items()}
+    first = {
+        n: [_arrays.view(x, n, axes, dtype=number) for x in (entries if many else [entries])]
+        for n, entries in names.items()
+    }
     seq_q, seq_k = _lengths(seq, first, comm.world_size, many)
     qs, ks, vs = first["q"][0].shape(), first["k"][0].shape(), first["v"][0].shape()
     left, right = window_of(window)
@@ -125,8 +128,18 @@ def _lengths(seq, views: dict, world_size: int, many: bool) -> tuple[int, int]:
     return pair
 
 
-def merge(o_a, lse_a, o_b, lse_b, *, layout: str = "bshd", dtype_out: str | None = None, out=None, out_lse=None,
-          context: Context | None = None):
+def merge(
+    o_a,
+    lse_a,
+    o_b,
+    lse_b,
+    *,
+    layout: str = "bshd",
+    dtype_out: str | None = None,
+    out=None,
+    out_lse=None,
+    context: Context | None = None,
+):
     """(o, lse) of attention over two disjoint sets of keys, for the same queries, from the results over each.
 
     o: in the order of `layout`; lse [batch, heads, seq], float32, natural log; a row with lse = -inf is empty. dtype_out:
@@ -138,7 +151,18 @@ def merge(o_a, lse_a, o_b, lse_b, *, layout: str = "bshd", dtype_out: str | None
     sizes = dict(zip("bshd", a.shape()))
     number = _arrays.dtype_number("dtype_out", dtype_out) or a.dtype()
     o = _arrays.empty(_arrays.shape_for(axes, sizes), number, o_a) if out is None else out
-    lse = _arrays.empty(_arrays.shape_for(_arrays.lse_axes(axes), sizes), core.DTYPE_F32, o_a) if out_lse is None else out_lse
-    core.merge((context or default_context())._pointer, a, la, b, lb, _arrays.view(o, "out", axes, writable=True),
-               _arrays.view(lse, "out_lse", _arrays.lse_axes(axes), lse=True, writable=True))
+    lse = (
+        _arrays.empty(_arrays.shape_for(_arrays.lse_axes(axes), sizes), core.DTYPE_F32, o_a)
+        if out_lse is None
+        else out_lse
+    )
+    core.merge(
+        (context or default_context())._pointer,
+        a,
+        la,
+        b,
+        lb,
+        _arrays.view(o, "out", axes, writable=True),
+        _arrays.view(lse, "out_lse", _arrays.lse_axes(axes), lse=True, writable=True),
+    )
     return _arrays.finish(o, o_a), _arrays.finish(lse, o_a)

@@ -84,25 +84,51 @@ class Comm(Handle):
         by_number[self._number] = self
 
     @classmethod
-    def from_environment(cls, *, world_size: int = 0, context: Context | None = None, transport: str | None = None,
-                         timeout: float | None = None, arrival_timeout: float | None = None) -> Comm:
+    def from_environment(
+        cls,
+        *,
+        world_size: int = 0,
+        context: Context | None = None,
+        transport: str | None = None,
+        timeout: float | None = None,
+        arrival_timeout: float | None = None,
+    ) -> Comm:
         """This process's rank, from what a launcher has set: `ringattn run`, torchrun, mpirun or srun."""
         context = context or default_context()
         desc = _desc(world_size, transport, timeout, arrival_timeout)
         return cls(interruptible(lambda: core.comm_create_from_environment(context._pointer, desc)), context)
 
     @classmethod
-    def from_id(cls, unique_id: UniqueId, rank: int, world_size: int, *, context: Context | None = None,
-                transport: str | None = None, timeout: float | None = None, arrival_timeout: float | None = None) -> Comm:
+    def from_id(
+        cls,
+        unique_id: UniqueId,
+        rank: int,
+        world_size: int,
+        *,
+        context: Context | None = None,
+        transport: str | None = None,
+        timeout: float | None = None,
+        arrival_timeout: float | None = None,
+    ) -> Comm:
         """Meets the other ranks at the process that made `unique_id`."""
         context = context or default_context()
         desc = _desc(world_size, transport, timeout, arrival_timeout)
-        return cls(interruptible(lambda: core.comm_create_from_id(context._pointer, desc, rank, unique_id._id)), context)
+        return cls(
+            interruptible(lambda: core.comm_create_from_id(context._pointer, desc, rank, unique_id._id)), context
+        )
 
     @classmethod
-    def from_allgather(cls, allgather: Callable[[bytes], Sequence[bytes]], rank: int, world_size: int, *,
-                       context: Context | None = None, transport: str | None = None, timeout: float | None = None,
-                       arrival_timeout: float | None = None) -> Comm:
+    def from_allgather(
+        cls,
+        allgather: Callable[[bytes], Sequence[bytes]],
+        rank: int,
+        world_size: int,
+        *,
+        context: Context | None = None,
+        transport: str | None = None,
+        timeout: float | None = None,
+        arrival_timeout: float | None = None,
+    ) -> Comm:
         """From any all-gather: `allgather(own)` gets this rank's bytes and returns those of all ranks, in rank order.
 
         With mpi4py: ``Comm.from_allgather(world.allgather, world.rank, world.size)``."""
@@ -162,8 +188,14 @@ class Group(Sequence):
         return f"<ringattn.Group of {len(self._comms)} ranks>"
 
 
-def local_group(world_size: int, *, context: Context | None = None, transport: str | None = None,
-                timeout: float | None = None, arrival_timeout: float | None = None) -> Group:
+def local_group(
+    world_size: int,
+    *,
+    context: Context | None = None,
+    transport: str | None = None,
+    timeout: float | None = None,
+    arrival_timeout: float | None = None,
+) -> Group:
     """All ranks of a ring inside this process."""
     context = context or default_context()
     desc = _desc(world_size, transport, timeout, arrival_timeout)

@@ -27,7 +27,7 @@ class _Place:
     seq: int | tuple[int, int] | None = None
 
 
-_place: contextvars.ContextVar[_Place] = contextvars.ContextVar("ringattn_flash", default=_Place())
+_place: contextvars.ContextVar[_Place] = contextvars.ContextVar("ringattn_flash", default=_Place())  # noqa: B039 - frozen
 
 
 @contextlib.contextmanager
@@ -65,18 +65,54 @@ def _common(dropout_p, softcap, alibi_slopes, return_attn_probs) -> None:
         raise ValueError("alibi_slopes is given; expected None: biases are not supported")
 
 
-def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-                    deterministic=False, return_attn_probs=False):
+def flash_attn_func(
+    q,
+    k,
+    v,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+):
     """o [batch, seq, heads, dim] of q [batch, seq, heads, dim] and k, v [batch, seq, kv_heads, dim]."""
     _common(dropout_p, softcap, alibi_slopes, return_attn_probs)
     place = _place.get()
-    return _torch.attend(q, k, v, comm=place.comm, mask="causal" if causal else "full", window=_window(causal, window_size),
-                         scale=softmax_scale, partition=place.partition, stripe=place.stripe, seq=place.seq)
+    return _torch.attend(
+        q,
+        k,
+        v,
+        comm=place.comm,
+        mask="causal" if causal else "full",
+        window=_window(causal, window_size),
+        scale=softmax_scale,
+        partition=place.partition,
+        stripe=place.stripe,
+        seq=place.seq,
+    )
 
 
-def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None,
-                           causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False,
-                           return_attn_probs=False, block_table=None):
+def flash_attn_varlen_func(
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q,
+    max_seqlen_k,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+    block_table=None,
+):
     """o [tokens, heads, dim] of packed q [tokens, heads, dim] and k, v [tokens, kv_heads, dim].
 
     Over a ring, cu_seqlens are those of the whole row, and each document is cut by itself (scope "document"); max_seqlen_q
@@ -88,14 +124,29 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
         ends = integers(f"cu_seqlens_{side}", cu)
         longest = max((b - a for a, b in zip(ends, ends[1:])), default=0)
         if longest > most:
-            raise ValueError(f"max_seqlen_{side} is {most}; expected at least {longest}, the longest sequence of cu_seqlens_{side}")
+            raise ValueError(
+                f"max_seqlen_{side} is {most}; expected at least {longest}, the longest sequence of cu_seqlens_{side}"
+            )
     place = _place.get()
     seq = place.seq
     if seq is None and place.comm is not None:
         seq = integers("cu_seqlens_q", cu_seqlens_q)[-1], integers("cu_seqlens_k", cu_seqlens_k)[-1]
-    return _torch.attend(q, k, v, comm=place.comm, mask="causal" if causal else "full", window=_window(causal, window_size),
-                         scale=softmax_scale, partition=place.partition, stripe=place.stripe, seq=seq, cu_seqlens_q=_host(cu_seqlens_q),
-                         cu_seqlens_k=_host(cu_seqlens_k), scope="capacity" if place.comm is None else "document", layout="thd")
+    return _torch.attend(
+        q,
+        k,
+        v,
+        comm=place.comm,
+        mask="causal" if causal else "full",
+        window=_window(causal, window_size),
+        scale=softmax_scale,
+        partition=place.partition,
+        stripe=place.stripe,
+        seq=seq,
+        cu_seqlens_q=_host(cu_seqlens_q),
+        cu_seqlens_k=_host(cu_seqlens_k),
+        scope="capacity" if place.comm is None else "document",
+        layout="thd",
+    )
 
 
 def _host(cu: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from ._handles import Context, Handle, default_context
 from .comm import Comm, Group, interruptible
 from .errors import Error
 from .problem import AXES, Call, Problem, call_pointer, chosen
+from .request import Request
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class PlanBase(Handle):
         return core.plan_describe(self._pointer, call_pointer(call), core.DESCRIBE_TEXT)
 
     def operations(self, call: Call | None = None) -> dict[str, Any]:
-        """The whole description: kernel, figures of every rank, this rank's operations and their dependencies."""
+        """The whole description: kernel, and of every rank its figures, its operations and their dependencies."""
         return json.loads(core.plan_describe(self._pointer, call_pointer(call), core.DESCRIBE_JSON))
 
     def local_length(self, axis: str = "query", rank: int | None = None, row: int = 0, call: Call | None = None) -> int:
@@ -72,15 +73,18 @@ class PlanBase(Handle):
         rank = self.rank if rank is None else rank
         return core.plan_local_length(self._pointer, chosen("axis", axis, AXES), rank, row, call_pointer(call))
 
-    def positions(self, axis: str = "query", rank: int | None = None, row: int = 0,
-                  call: Call | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def positions(
+        self, axis: str = "query", rank: int | None = None, row: int = 0, call: Call | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(index, position) of a rank's tokens, int64 [local]: index in the row, for labels and gathering; position in
         its own sequence, query offset included, for RoPE."""
         rank = self.rank if rank is None else rank
         index, position = core.plan_positions(self._pointer, chosen("axis", axis, AXES), rank, row, call_pointer(call))
         return np.frombuffer(index, dtype=np.int64), np.frombuffer(position, dtype=np.int64)
 
-    def shard(self, whole, axis: str = "query", rank: int | None = None, call: Call | None = None, layout: str = "bshd"):
+    def shard(
+        self, whole, axis: str = "query", rank: int | None = None, call: Call | None = None, layout: str = "bshd"
+    ):
         """This rank's tokens out of a whole array ([batch, seq, head, dim] in the order of `layout`); a copy."""
         rank = self.rank if rank is None else rank
         axes, number = _arrays.axes_of(layout), chosen("axis", axis, AXES)
@@ -92,7 +96,9 @@ class PlanBase(Handle):
             local.zero_()
         else:
             local[...] = 0
-        core.shard(self._pointer, number, rank, call_pointer(call), source, _arrays.view(local, "local", axes, writable=True))
+        core.shard(
+            self._pointer, number, rank, call_pointer(call), source, _arrays.view(local, "local", axes, writable=True)
+        )
         return _arrays.finish(local, whole)
 
     def unshard(self, shards: Sequence, axis: str = "query", call: Call | None = None, layout: str = "bshd"):
@@ -119,8 +125,9 @@ class Preview(PlanBase):
 
     lends: the transport lends memory instead of copying (ranks of one process)."""
 
-    def __init__(self, problem: Problem, rank: int, world_size: int, *, lends: bool = False,
-                 context: Context | None = None):
+    def __init__(
+        self, problem: Problem, rank: int, world_size: int, *, lends: bool = False, context: Context | None = None
+    ):
         context = context or default_context()
         desc, keep = problem._desc()
         facts = core.facts()
@@ -158,8 +165,19 @@ class Plan(PlanBase):
         events, _ = core.plan_trace(self._pointer)
         return [dict(zip(names, event)) for event in events]
 
-    def forward(self, q, k, v, *, call: Call | None = None, layout: str = "bshd", lse: bool = True, out=None,
-                out_lse=None, dtype: str | None = None):
+    def forward(
+        self,
+        q,
+        k,
+        v,
+        *,
+        call: Call | None = None,
+        layout: str = "bshd",
+        lse: bool = True,
+        out=None,
+        out_lse=None,
+        dtype: str | None = None,
+    ):
         """(o, lse) of this rank's shard. Collective; blocks.
 
         q [batch, local q, heads, head_dim_qk], k [batch, local k, kv_heads, head_dim_qk], v [batch, local k, kv_heads,
@@ -167,14 +185,61 @@ class Plan(PlanBase):
         array. o is like q with head_dim_v; lse [batch, heads, local q], float32, natural log (None with lse=False).
         out, out_lse: write there instead of into new arrays. dtype="bfloat16": arrays of uint16 hold that.
         """
-        return PlanGroup([self]).forward([q], [k], [v], call=call, layout=layout, lse=lse, out=None if out is None else [out],
-                                         out_lse=None if out_lse is None else [out_lse], dtype=dtype)[0]
+        return self.start_forward(
+            q, k, v, call=call, layout=layout, lse=lse, out=out, out_lse=out_lse, dtype=dtype
+        ).wait()
 
-    def backward(self, q, k, v, o, lse, d_o, *, d_lse=None, call: Call | None = None, layout: str = "bshd",
-                 dtype: str | None = None):
+    def start_forward(
+        self,
+        q,
+        k,
+        v,
+        *,
+        call: Call | None = None,
+        layout: str = "bshd",
+        lse: bool = True,
+        out=None,
+        out_lse=None,
+        dtype: str | None = None,
+    ) -> Request:
+        """forward as a Request, whose wait() gives (o, lse). Returns at once."""
+        arrays = dict(q=q, k=k, v=v, out=out, out_lse=out_lse)
+        return PlanGroup([self])._start_forward(_each_in_a_list(arrays), call, layout, lse, dtype, _only)
+
+    def backward(
+        self,
+        q,
+        k,
+        v,
+        o,
+        lse,
+        d_o,
+        *,
+        d_lse=None,
+        call: Call | None = None,
+        layout: str = "bshd",
+        dtype: str | None = None,
+    ):
         """(d_q, d_k, d_v) from what forward took and gave, and the gradients of o and lse. Collective; blocks."""
-        return PlanGroup([self]).backward([q], [k], [v], [o], [lse], [d_o], d_lse=None if d_lse is None else [d_lse], call=call,
-                                          layout=layout, dtype=dtype)[0]
+        return self.start_backward(q, k, v, o, lse, d_o, d_lse=d_lse, call=call, layout=layout, dtype=dtype).wait()
+
+    def start_backward(
+        self,
+        q,
+        k,
+        v,
+        o,
+        lse,
+        d_o,
+        *,
+        d_lse=None,
+        call: Call | None = None,
+        layout: str = "bshd",
+        dtype: str | None = None,
+    ) -> Request:
+        """backward as a Request, whose wait() gives (d_q, d_k, d_v). Returns at once."""
+        arrays = dict(q=q, k=k, v=v, o=o, lse=lse, d_o=d_o, d_lse=d_lse)
+        return PlanGroup([self])._start_backward(_each_in_a_list(arrays), call, layout, dtype, _only)
 
     def __repr__(self) -> str:
         return f"<ringattn.Plan rank {self.rank} of {self.world_size}: {'closed' if self.closed else self.describe()}>"
@@ -215,24 +280,90 @@ class PlanGroup(Sequence):
     def __exit__(self, *_):
         self.close()
 
-    def forward(self, q, k, v, *, call: Call | None = None, layout: str = "bshd", lse: bool = True, out=None,
-                out_lse=None, dtype: str | None = None) -> list[tuple]:
+    def forward(
+        self,
+        q,
+        k,
+        v,
+        *,
+        call: Call | None = None,
+        layout: str = "bshd",
+        lse: bool = True,
+        out=None,
+        out_lse=None,
+        dtype: str | None = None,
+    ) -> list[tuple]:
         """[(o, lse), ...], one a rank. See Plan.forward."""
-        with self._answering_peers(core.forward_array, core.forward_args):
-            each = [Forward(plan, i, locals_of(i, q=q, k=k, v=v, out=out, out_lse=out_lse), layout, lse, dtype, call)
-                    for i, plan in enumerate(self._checked(q=q, k=k, v=v, out=out, out_lse=out_lse))]
-        self._run(core.forward_array, each)
-        return [one.results() for one in each]
+        return self.start_forward(
+            q, k, v, call=call, layout=layout, lse=lse, out=out, out_lse=out_lse, dtype=dtype
+        ).wait()
 
-    def backward(self, q, k, v, o, lse, d_o, *, d_lse=None, call: Call | None = None, layout: str = "bshd",
-                 dtype: str | None = None) -> list[tuple]:
+    def start_forward(
+        self,
+        q,
+        k,
+        v,
+        *,
+        call: Call | None = None,
+        layout: str = "bshd",
+        lse: bool = True,
+        out=None,
+        out_lse=None,
+        dtype: str | None = None,
+    ) -> Request:
+        """forward as one Request for all; its wait() gives what forward returns."""
+        return self._start_forward(dict(q=q, k=k, v=v, out=out, out_lse=out_lse), call, layout, lse, dtype, list)
+
+    def backward(
+        self,
+        q,
+        k,
+        v,
+        o,
+        lse,
+        d_o,
+        *,
+        d_lse=None,
+        call: Call | None = None,
+        layout: str = "bshd",
+        dtype: str | None = None,
+    ) -> list[tuple]:
         """[(d_q, d_k, d_v), ...], one a rank. See Plan.backward."""
+        return self.start_backward(q, k, v, o, lse, d_o, d_lse=d_lse, call=call, layout=layout, dtype=dtype).wait()
+
+    def start_backward(
+        self,
+        q,
+        k,
+        v,
+        o,
+        lse,
+        d_o,
+        *,
+        d_lse=None,
+        call: Call | None = None,
+        layout: str = "bshd",
+        dtype: str | None = None,
+    ) -> Request:
+        """backward as one Request for all; its wait() gives what backward returns."""
         arrays = dict(q=q, k=k, v=v, o=o, lse=lse, d_o=d_o, d_lse=d_lse)
+        return self._start_backward(arrays, call, layout, dtype, list)
+
+    def _start_forward(self, arrays: dict, call, layout: str, lse: bool, dtype: str | None, shape: Callable) -> Request:
+        with self._answering_peers(core.forward_array, core.forward_args):
+            each = [
+                Forward(plan, i, locals_of(i, **arrays), layout, lse, dtype, call)
+                for i, plan in enumerate(self._checked(**arrays))
+            ]
+        return Request(core.forward_array, self, each, lambda: shape(one.results() for one in each))
+
+    def _start_backward(self, arrays: dict, call, layout: str, dtype: str | None, shape: Callable) -> Request:
         with self._answering_peers(core.backward_array, core.backward_args):
-            each = [Backward(plan, i, locals_of(i, **arrays), layout, dtype, call)
-                    for i, plan in enumerate(self._checked(**arrays))]
-        self._run(core.backward_array, each)
-        return [one.results() for one in each]
+            each = [
+                Backward(plan, i, locals_of(i, **arrays), layout, dtype, call)
+                for i, plan in enumerate(self._checked(**arrays))
+            ]
+        return Request(core.backward_array, self, each, lambda: shape(one.results() for one in each))
 
     def _checked(self, **arrays) -> tuple[Plan, ...]:
         for name, entries in arrays.items():
@@ -252,26 +383,15 @@ class PlanGroup(Sequence):
                     core.request_destroy(start([plan._pointer for plan in self], [args() for _ in self]))
             raise
 
-    def _run(self, start, each) -> None:
-        for plan in self:
-            plan._running += 1
-        try:
-            request = start([plan._pointer for plan in self], [one.args for one in each])
-            try:
-                while core.request_wait(request, 200) is not None:
-                    pass  # between two waits Python hears Ctrl-C
-            except Error:
-                raise
-            except BaseException:
-                for plan in self:
-                    plan.comm.abort("interrupted")
-                raise
-            finally:
-                core.request_destroy(request)
-        finally:
-            for plan in self:
-                plan._running -= 1
-
 
 def locals_of(rank: int, **arrays) -> dict[str, Any]:
     return {name: None if entries is None else entries[rank] for name, entries in arrays.items()}
+
+
+def _each_in_a_list(arrays: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if array is None else [array] for name, array in arrays.items()}
+
+
+def _only(results):
+    """Of a group of one."""
+    return next(iter(results))

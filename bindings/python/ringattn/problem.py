@@ -103,7 +103,17 @@ class Problem:
             put("scale", float(self.scale))
             if self.scale == 0:  # the library's word for "default"
                 raise ValueError("scale is 0; expected a number above 0, or None for 1 / sqrt(head_dim_qk)")
-        for name in ("seq_q", "seq_k", "heads", "head_dim_qk", "batch", "kv_heads", "head_dim_v", "stripe", "max_sequences"):
+        for name in (
+            "seq_q",
+            "seq_k",
+            "heads",
+            "head_dim_qk",
+            "batch",
+            "kv_heads",
+            "head_dim_v",
+            "stripe",
+            "max_sequences",
+        ):
             value = getattr(self, name)
             if value is None and name in ("kv_heads", "head_dim_v"):
                 continue
@@ -124,7 +134,9 @@ class Problem:
             setattr(d, name, getattr(self, name))
         d.kv_heads = self.kv_heads or 0
         d.head_dim_v = self.head_dim_v or 0
-        d.dtype, d.dtype_out, d.dtype_grad = (dtype_number("dtype", x) for x in (self.dtype, self.dtype_out, self.dtype_grad))
+        d.dtype, d.dtype_out, d.dtype_grad = (
+            dtype_number("dtype", x) for x in (self.dtype, self.dtype_out, self.dtype_grad)
+        )
         d.mask = chosen("mask", self.mask, MASKS)
         for side, bit in (("window_left", core.MASK_WINDOW_LEFT), ("window_right", core.MASK_WINDOW_RIGHT)):
             if getattr(self, side) is not None:
@@ -175,7 +187,9 @@ class Call:
         if cu_k is not None:
             numbers = integers("cu_seqlens_k", cu_k)
             if len(numbers) != len(cu_q):
-                raise ValueError(f"cu_seqlens_k has {len(numbers)} entries; expected {len(cu_q)}, as many as cu_seqlens_q")
+                raise ValueError(
+                    f"cu_seqlens_k has {len(numbers)} entries; expected {len(cu_q)}, as many as cu_seqlens_q"
+                )
             self._keep.append(core.Int64s(numbers))
             self._call.cu_k = self._keep[1]
 

@@ -20,8 +20,16 @@ class Sharding:
     each is then cut by itself (scope="document"), or the row as a whole with scope="call" or "capacity".
     """
 
-    def __init__(self, seq: int, world_size: int, *, partition: str = "zigzag", stripe: int = 0, scope: str | None = None,
-                 cu_seqlens=None):
+    def __init__(
+        self,
+        seq: int,
+        world_size: int,
+        *,
+        partition: str = "zigzag",
+        stripe: int = 0,
+        scope: str | None = None,
+        cu_seqlens=None,
+    ):
         numbers = None if cu_seqlens is None else tuple(_arrays.integers("cu_seqlens", cu_seqlens))
         self.seq, self.world_size, self.partition, self.stripe = seq, world_size, partition, stripe
         self.scope = scope or ("capacity" if cu_seqlens is None else "document")
@@ -61,9 +69,19 @@ class Sharding:
 
 
 @functools.lru_cache(maxsize=64)
-def _preview(seq, world_size, partition, stripe, scope, cu_seqlens, pid):  # handles do not survive a fork, so the process counts
-    problem = Problem(seq_q=seq, seq_k=seq, heads=1, head_dim_qk=1, partition=partition, stripe=stripe, scope=scope,
-                      max_sequences=1 if cu_seqlens is None else max(1, len(cu_seqlens) - 1))
+def _preview(
+    seq, world_size, partition, stripe, scope, cu_seqlens, pid
+):  # handles do not survive a fork, so the process counts
+    problem = Problem(
+        seq_q=seq,
+        seq_k=seq,
+        heads=1,
+        head_dim_qk=1,
+        partition=partition,
+        stripe=stripe,
+        scope=scope,
+        max_sequences=1 if cu_seqlens is None else max(1, len(cu_seqlens) - 1),
+    )
     return Preview(problem, 0, world_size), None if cu_seqlens is None else Call(cu_seqlens)
 
 
@@ -83,23 +101,48 @@ def _concatenate(parts, axis: int):
     return np.concatenate(parts, axis=axis)
 
 
-def shard(array, rank: int, world_size: int, *, axis: int = 1, partition: str = "zigzag", stripe: int = 0, scope: str | None = None,
-          cu_seqlens=None):
+def shard(
+    array,
+    rank: int,
+    world_size: int,
+    *,
+    axis: int = 1,
+    partition: str = "zigzag",
+    stripe: int = 0,
+    scope: str | None = None,
+    cu_seqlens=None,
+):
     """One rank's part of an array along its sequence axis (Sharding has the words)."""
     whole = array.shape[axis]
-    return Sharding(whole, world_size, partition=partition, stripe=stripe, scope=scope, cu_seqlens=cu_seqlens).shard(array, rank, axis)
+    return Sharding(whole, world_size, partition=partition, stripe=stripe, scope=scope, cu_seqlens=cu_seqlens).shard(
+        array, rank, axis
+    )
 
 
-def unshard(shards, *, axis: int = 1, partition: str = "zigzag", stripe: int = 0, scope: str | None = None, cu_seqlens=None):
+def unshard(
+    shards, *, axis: int = 1, partition: str = "zigzag", stripe: int = 0, scope: str | None = None, cu_seqlens=None
+):
     """The whole array from the parts of all ranks."""
     whole = sum(part.shape[axis] for part in shards)
-    return Sharding(whole, len(shards), partition=partition, stripe=stripe, scope=scope, cu_seqlens=cu_seqlens).unshard(shards, axis)
+    return Sharding(whole, len(shards), partition=partition, stripe=stripe, scope=scope, cu_seqlens=cu_seqlens).unshard(
+        shards, axis
+    )
 
 
-def positions(seq: int, rank: int, world_size: int, *, partition: str = "zigzag", stripe: int = 0, scope: str | None = None,
-              cu_seqlens=None) -> np.ndarray:
+def positions(
+    seq: int,
+    rank: int,
+    world_size: int,
+    *,
+    partition: str = "zigzag",
+    stripe: int = 0,
+    scope: str | None = None,
+    cu_seqlens=None,
+) -> np.ndarray:
     """int64 [local]: positions of a rank's tokens in their own documents, for RoPE."""
-    return Sharding(seq, world_size, partition=partition, stripe=stripe, scope=scope, cu_seqlens=cu_seqlens).positions(rank)
+    return Sharding(seq, world_size, partition=partition, stripe=stripe, scope=scope, cu_seqlens=cu_seqlens).positions(
+        rank
+    )
 
 
 def next_token_labels(input_ids, *, axis: int = 1, cu_seqlens=None, ignore_index: int = -100):

@@ -12,6 +12,7 @@ What the ring cannot honour is refused: padding masks, masks given as tensors, d
 from __future__ import annotations
 
 import contextvars
+from collections.abc import Iterator
 
 import torch
 import transformers
@@ -31,12 +32,16 @@ def cu_seqlens_of(position_ids: torch.Tensor) -> list[int]:
     """Where packed documents end, from position ids of one whole row: each document begins at 0."""
     row = position_ids.reshape(-1)
     if position_ids.dim() > 1 and position_ids.shape[0] != 1:
-        raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected one row: packed documents need batch 1")
+        raise ValueError(
+            f"position_ids has shape {tuple(position_ids.shape)}; expected one row: packed documents need batch 1"
+        )
     starts = torch.nonzero(row == 0).flatten().tolist()
     cu = [*starts, row.numel()]
     want = torch.cat([torch.arange(b - a) for a, b in zip(cu, cu[1:])]) if starts else torch.empty(0)
     if row.numel() and (starts[:1] != [0] or not torch.equal(row.cpu().long(), want)):
-        raise ValueError("position_ids do not count 0, 1, 2 ... within each document; expected the whole row, before it is cut")
+        raise ValueError(
+            "position_ids do not count 0, 1, 2 ... within each document; expected the whole row, before it is cut"
+        )
     return cu
 
 
@@ -45,8 +50,17 @@ class Ring:
 
     seq: tokens of a row over all ranks. position_ids: of the whole row, for packed documents (or cu_seqlens)."""
 
-    def __init__(self, comm: Comm, seq: int, *, partition: str = "zigzag", stripe: int = 0, cu_seqlens=None,
-                 position_ids: torch.Tensor | None = None, max_sequences: int = 0):
+    def __init__(
+        self,
+        comm: Comm,
+        seq: int,
+        *,
+        partition: str = "zigzag",
+        stripe: int = 0,
+        cu_seqlens=None,
+        position_ids: torch.Tensor | None = None,
+        max_sequences: int = 0,
+    ):
         if position_ids is not None:
             if cu_seqlens is not None:
                 raise ValueError("cu_seqlens and position_ids are both given; expected one of them")
@@ -88,7 +102,9 @@ class Ring:
         lengths = [self.sharding.local_length(rank) for rank in range(self.comm.world_size)]
         moved = local.detach().movedim(axis, 0)
         if moved.shape[0] != lengths[self.comm.rank]:
-            raise ValueError(f"axis {axis} has {moved.shape[0]} entries; expected {lengths[self.comm.rank]}, this rank's tokens")
+            raise ValueError(
+                f"axis {axis} has {moved.shape[0]} entries; expected {lengths[self.comm.rank]}, this rank's tokens"
+            )
         own = moved.new_zeros((max(lengths), *moved.shape[1:]))
         own[: moved.shape[0]] = moved
         parts = [torch.empty_like(own) for _ in lengths]
@@ -97,14 +113,20 @@ class Ring:
 
 
 def _refuse(name: str, value, expected: str):
-    raise ValueError(f"{name} is {value}; attn_implementation=\"{NAME}\" expects {expected}")
+    raise ValueError(f'{name} is {value}; attn_implementation="{NAME}" expects {expected}')
 
 
 def _check(ring: Ring | None, query, key, attention_mask, dropout, options) -> Ring:
     if ring is None:
-        raise RuntimeError("no ring is entered; expected `with ringattn.transformers.Ring(comm, seq=...):` around the model's call")
+        raise RuntimeError(
+            "no ring is entered; expected `with ringattn.transformers.Ring(comm, seq=...):` around the model's call"
+        )
     if attention_mask is not None:
-        _refuse("attention_mask", f"a tensor of shape {tuple(attention_mask.shape)}", "None: documents come by Ring(position_ids=...)")
+        _refuse(
+            "attention_mask",
+            f"a tensor of shape {tuple(attention_mask.shape)}",
+            "None: documents come by Ring(position_ids=...)",
+        )
     if dropout:
         _refuse("dropout", dropout, "0: a ring has no common random state")
     for name in ("softcap", "s_aux", "position_bias", "head_mask"):
@@ -116,17 +138,35 @@ def _check(ring: Ring | None, query, key, attention_mask, dropout, options) -> R
         _refuse("cu_seq_lens_q", "given", "None: documents come by Ring(cu_seqlens=...)")
     want = ring.positions.shape[1]
     if query.shape[2] != want:
-        _refuse("the sequence", f"{query.shape[2]} tokens on rank {ring.comm.rank}", f"{want}, this rank's part (ring.inputs)")
+        _refuse(
+            "the sequence",
+            f"{query.shape[2]} tokens on rank {ring.comm.rank}",
+            f"{want}, this rank's part (ring.inputs)",
+        )
     if key.shape[2] != want:
         _refuse("the cache", f"{key.shape[2]} keys for {want} queries", "no cached keys (use_cache=False)")
     ids = options.get("position_ids")
     if ids is not None and not bool((ids.cpu() == ring.positions).all()):
-        _refuse("position_ids", "not this rank's", "ring.positions, its tokens' positions in the whole sequence (ring.inputs)")
+        _refuse(
+            "position_ids",
+            "not this rank's",
+            "ring.positions, its tokens' positions in the whole sequence (ring.inputs)",
+        )
     return ring
 
 
-def _attention(module, query, key, value, attention_mask, dropout: float = 0.0, scaling: float | None = None,
-               sliding_window: int | None = None, is_causal: bool | None = None, **options):
+def _attention(
+    module,
+    query,
+    key,
+    value,
+    attention_mask,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    is_causal: bool | None = None,
+    **options,
+):
     ring = _check(_current.get(), query, key, attention_mask, dropout, options)
     cut = ring.sharding
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
@@ -141,14 +181,46 @@ def _attention(module, query, key, value, attention_mask, dropout: float = 0.0, 
     return o.transpose(1, 2), None
 
 
-def _mask(*, kv_length: int, attention_mask=None, use_vmap: bool = False, **_):
+# What a mask may be made of, by the names of transformers' functions. Packing is among them because shards look packed:
+# their positions have gaps. Windows reach _attention as numbers, documents through the ring.
+_HONOURED = {
+    "and_masks",
+    "bidirectional_mask_function",
+    "causal_mask_function",
+    "packed_sequence_mask_function",
+    "remap_positions_for_packed_sequence",
+    "sliding_window_bidirectional_overlay",
+    "sliding_window_overlay",
+}
+
+
+def _parts(function) -> Iterator[str]:
+    """Names of the functions that a mask function is made of."""
+    yield getattr(function, "__qualname__", repr(function)).split(".")[0]
+    for cell in getattr(function, "__closure__", None) or ():
+        held = cell.cell_contents
+        for inner in held if isinstance(held, (list, tuple)) else (held,):
+            if callable(inner) and not isinstance(inner, torch.Tensor):
+                yield from _parts(inner)
+
+
+def _mask(*, attention_mask=None, mask_function=None, use_vmap: bool = False, **_):
     """The mask that models ask for before their layers. The ring has its own, by positions; what else it would have to
     honour is refused here."""
     if attention_mask is not None and not bool(attention_mask.all()):
         hidden = int((attention_mask == 0).sum())
-        _refuse("attention_mask", f"a padding mask that hides {hidden} tokens", "no padding: pack documents, or give rows of one length")
-    if use_vmap:
-        _refuse("the model's mask function", "not plain causal or windowed", "a causal, full or sliding window mask")
+        _refuse(
+            "attention_mask",
+            f"a padding mask that hides {hidden} tokens",
+            "no padding: pack documents, or give rows of one length",
+        )
+    unknown = sorted(set(_parts(mask_function)) - _HONOURED) if mask_function is not None else []
+    if use_vmap or unknown:
+        _refuse(
+            "the model's mask function",
+            f"made of {', '.join(unknown)}" if unknown else "a custom one",
+            "a causal, full or sliding window mask",
+        )
 
 
 def register() -> None:

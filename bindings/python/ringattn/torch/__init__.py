@@ -68,8 +68,9 @@ def attend(
     grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     o, lse = torch.ops.ringattn.attend(
         q, k, v, _lengths("cu_seqlens_q", cu_seqlens_q, q), _lengths("cu_seqlens_k", cu_seqlens_k, q), query_offset,
-        _ops.ALONE if comm is None else comm._number, mask, _bound("left", left), _bound("right", right), scale, partition, stripe, scope, query_cut,
-        -1 if seq_q is None else seq_q, -1 if seq_k is None else seq_k, max_sequences, dtype_out or "", layout, grad,
+        _ops.ALONE if comm is None else comm._number, mask, _bound("left", left), _bound("right", right), scale,
+        partition, stripe, scope, query_cut, -1 if seq_q is None else seq_q, -1 if seq_k is None else seq_k, max_sequences,
+        dtype_out or "", layout, grad,
     )  # fmt: skip
     return (o, lse) if return_lse else o
 
@@ -82,8 +83,14 @@ def _bound(side: str, value: int | None) -> int:
     return value
 
 
-def comm_from_group(group: dist.ProcessGroup | None = None, *, context: Context | None = None, transport: str | None = None,
-                    timeout: float | None = None, arrival_timeout: float | None = None) -> Comm:
+def comm_from_group(
+    group: dist.ProcessGroup | None = None,
+    *,
+    context: Context | None = None,
+    transport: str | None = None,
+    timeout: float | None = None,
+    arrival_timeout: float | None = None,
+) -> Comm:
     """This process's comm of a ring over the ranks of a process group (None = the default one), of any backend: the group
     only carries three small messages now, by which the ranks find each other. Collective over the group."""
     if not dist.is_available() or not dist.is_initialized():
@@ -97,5 +104,12 @@ def comm_from_group(group: dist.ProcessGroup | None = None, *, context: Context 
         dist.all_gather_object(parts, own, group=group)
         return parts
 
-    return Comm.from_allgather(allgather, rank, world_size, context=context, transport=transport, timeout=timeout,
-                               arrival_timeout=arrival_timeout)
+    return Comm.from_allgather(
+        allgather,
+        rank,
+        world_size,
+        context=context,
+        transport=transport,
+        timeout=timeout,
+        arrival_timeout=arrival_timeout,
+    )

@@ -35,8 +35,27 @@ def _sizes(x: Tensor, axes: str) -> dict[str, int]:
     return {"b": 1} | dict(zip(axes, x.shape))
 
 
-def _plan(q, k, v, cu_q, comm, mask, left, right, scale, partition, stripe, scope, query_cut, seq_q, seq_k, max_sequences,
-          dtype_out, layout, backward):
+def _plan(
+    q,
+    k,
+    v,
+    cu_q,
+    comm,
+    mask,
+    left,
+    right,
+    scale,
+    partition,
+    stripe,
+    scope,
+    query_cut,
+    seq_q,
+    seq_k,
+    max_sequences,
+    dtype_out,
+    layout,
+    backward,
+):
     axes = _arrays.axes_of(layout)
     sq, sk, sv = (_sizes(x, axes) for x in (q, k, v))
     ring = comm_of(comm)
@@ -52,16 +71,58 @@ def _plan(q, k, v, cu_q, comm, mask, left, right, scale, partition, stripe, scop
 
 
 _WHAT = (
-    "Tensor? cu_q, Tensor? cu_k, int? query_offset, int comm, str mask, int left, int right, float? scale, str partition, int stripe, "
-    "str scope, str query_cut, int seq_q, int seq_k, int max_sequences, str dtype_out, str layout, bool grad"
+    "Tensor? cu_q, Tensor? cu_k, int? query_offset, int comm, str mask, int left, int right, float? scale, str partition, "
+    "int stripe, str scope, str query_cut, int seq_q, int seq_k, int max_sequences, str dtype_out, str layout, bool grad"
 )
 
 
-@torch.library.custom_op("ringattn::attend", mutates_args=(), schema=f"(Tensor q, Tensor k, Tensor v, {_WHAT}) -> (Tensor, Tensor)")
-def attend_op(q, k, v, cu_q, cu_k, query_offset, comm, mask, left, right, scale, partition, stripe, scope, query_cut, seq_q, seq_k,
-              max_sequences, dtype_out, layout, grad):
-    plan = _plan(q, k, v, cu_q, comm, mask, left, right, scale, partition, stripe, scope, query_cut, seq_q, seq_k, max_sequences,
-                 dtype_out, layout, grad)
+@torch.library.custom_op(
+    "ringattn::attend", mutates_args=(), schema=f"(Tensor q, Tensor k, Tensor v, {_WHAT}) -> (Tensor, Tensor)"
+)
+def attend_op(
+    q,
+    k,
+    v,
+    cu_q,
+    cu_k,
+    query_offset,
+    comm,
+    mask,
+    left,
+    right,
+    scale,
+    partition,
+    stripe,
+    scope,
+    query_cut,
+    seq_q,
+    seq_k,
+    max_sequences,
+    dtype_out,
+    layout,
+    grad,
+):
+    plan = _plan(
+        q,
+        k,
+        v,
+        cu_q,
+        comm,
+        mask,
+        left,
+        right,
+        scale,
+        partition,
+        stripe,
+        scope,
+        query_cut,
+        seq_q,
+        seq_k,
+        max_sequences,
+        dtype_out,
+        layout,
+        grad,
+    )
     return plan.forward(q.detach(), k.detach(), v.detach(), call=_call(cu_q, cu_k, query_offset), layout=layout)
 
 
@@ -69,12 +130,58 @@ def attend_op(q, k, v, cu_q, cu_k, query_offset, comm, mask, left, right, scale,
     "ringattn::attend_backward", mutates_args=(),
     schema=f"(Tensor d_o, Tensor d_lse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_WHAT}) -> (Tensor, Tensor, Tensor)",
 )  # fmt: skip
-def backward_op(d_o, d_lse, q, k, v, o, lse, cu_q, cu_k, query_offset, comm, mask, left, right, scale, partition, stripe, scope,
-                query_cut, seq_q, seq_k, max_sequences, dtype_out, layout, grad):
-    plan = _plan(q, k, v, cu_q, comm, mask, left, right, scale, partition, stripe, scope, query_cut, seq_q, seq_k, max_sequences,
-                 dtype_out, layout, grad)
+def backward_op(
+    d_o,
+    d_lse,
+    q,
+    k,
+    v,
+    o,
+    lse,
+    cu_q,
+    cu_k,
+    query_offset,
+    comm,
+    mask,
+    left,
+    right,
+    scale,
+    partition,
+    stripe,
+    scope,
+    query_cut,
+    seq_q,
+    seq_k,
+    max_sequences,
+    dtype_out,
+    layout,
+    grad,
+):
+    plan = _plan(
+        q,
+        k,
+        v,
+        cu_q,
+        comm,
+        mask,
+        left,
+        right,
+        scale,
+        partition,
+        stripe,
+        scope,
+        query_cut,
+        seq_q,
+        seq_k,
+        max_sequences,
+        dtype_out,
+        layout,
+        grad,
+    )
     tensors = [x.detach() for x in (q, k, v, o, lse)]
-    return plan.backward(*tensors, _innermost(d_o), d_lse=_innermost(d_lse), call=_call(cu_q, cu_k, query_offset), layout=layout)
+    return plan.backward(
+        *tensors, _innermost(d_o), d_lse=_innermost(d_lse), call=_call(cu_q, cu_k, query_offset), layout=layout
+    )
 
 
 def _innermost(x: Tensor) -> Tensor:
@@ -87,8 +194,29 @@ def _out_dtype(q: Tensor, dtype_out: str):
 
 
 @attend_op.register_fake
-def _(q, k, v, cu_q, cu_k, query_offset, comm, mask, left, right, scale, partition, stripe, scope, query_cut, seq_q, seq_k,
-      max_sequences, dtype_out, layout, grad):
+def _(
+    q,
+    k,
+    v,
+    cu_q,
+    cu_k,
+    query_offset,
+    comm,
+    mask,
+    left,
+    right,
+    scale,
+    partition,
+    stripe,
+    scope,
+    query_cut,
+    seq_q,
+    seq_k,
+    max_sequences,
+    dtype_out,
+    layout,
+    grad,
+):
     axes = _arrays.axes_of(layout)
     sizes = _sizes(q, axes)
     o = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=_out_dtype(q, dtype_out))
