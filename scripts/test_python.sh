@@ -60,7 +60,8 @@ site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("p
 
 rc=0
 cd "$work" # not the source tree: the wheel is what is tested
-RINGATTN_EXAMPLES=$root/examples PYTHONDONTWRITEBYTECODE=1 timeout --kill-after=10 900 "$work/venv/bin/python" -m pytest -q \
+# A file stays with one of two workers: what starts processes waits for them most of its time.
+RINGATTN_EXAMPLES=$root/examples PYTHONDONTWRITEBYTECODE=1 timeout --kill-after=10 900 "$work/venv/bin/python" -m pytest -q -n 2 --dist loadfile \
   -p no:cacheprovider -c "$root/pyproject.toml" --rootdir "$root" "$root/tests/python" --durations=12 \
   --junitxml "$results/python.xml" "$@" >"$results/python.log" 2>&1 </dev/null || rc=$?
 echo $rc >"$results/python.rc"
