@@ -21,6 +21,7 @@ struct Way {
   const ringattn_transport_v1* table;
   const char* lanes;   // what UCX may use; null = what the library chooses
   const char* logged;  // what the link says that it uses; null = nothing
+  bool eager = false;  // as the library chooses between hosts
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
@@ -30,6 +31,7 @@ std::vector<Way> ways() {
   if (comm::ucx_table()->score(nullptr) > 0) {
     all.push_back({"ucx_shared_memory", comm::ucx_table(), nullptr, "posix"});
     all.push_back({"ucx_network", comm::ucx_table(), "tcp,self", "tcp"});
+    all.push_back({"ucx_network_eager", comm::ucx_table(), "tcp,self", "tcp", true});
   }
 #endif
   return all;
@@ -40,7 +42,10 @@ class TransportCrowd : public testing::TestWithParam<Way> {
   static ProcessRing::Options options() {
     ProcessRing::Options chosen;
     chosen.open_timeout_ms = 30'000;
-    if (GetParam().lanes != nullptr) chosen.in_child = [] { ::setenv("UCX_TLS", GetParam().lanes, 1); };
+    chosen.in_child = [] {
+      if (GetParam().lanes != nullptr) ::setenv("UCX_TLS", GetParam().lanes, 1);
+      if (GetParam().eager) ::setenv("UCX_RNDV_THRESH", "inf", 1);
+    };
     return chosen;
   }
   // The lanes are those that the test is about.
