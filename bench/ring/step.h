@@ -49,7 +49,7 @@ inline nlohmann::json measure_step(ringattn_comm* ring, ringattn_comm* alone, st
     both_s.take(both, calls);
     compute_s.take(compute, calls);
   }
-  const std::int64_t block = 2 * 4 * shape.tokens * shape.kv_heads * shape.dim;
+  const std::int64_t block = std::int64_t{2} * 4 * shape.tokens * shape.kv_heads * shape.dim;
   return {{"block_bytes", block}, {"both", both_s.json()}, {"compute", compute_s.json()}};
 }
 
@@ -75,6 +75,14 @@ inline void send_all(int socket, const std::vector<char>& from) {
     const ssize_t count = ::send(socket, from.data() + have, from.size() - have, MSG_NOSIGNAL);
     if (count < 0 && errno != EINTR) socket_failed("send");
     if (count > 0) have += static_cast<std::size_t>(count);
+  }
+}
+
+// Until the other end is done.
+[[noreturn]] inline void echo(int socket, std::vector<char>& message) {
+  for (;;) {
+    receive_all(socket, message);
+    send_all(socket, message);
   }
 }
 
@@ -106,10 +114,7 @@ inline std::vector<double> ping_pong(std::size_t bytes, int pairs, int calls) {
   if (other < 0) socket_failed("fork");
   ::close(ends[other == 0 ? 0 : 1]);
   stay_on_core(other == 0 ? 1 : 0);
-  while (other == 0) {
-    receive_all(ends[1], message);
-    send_all(ends[1], message);
-  }
+  if (other == 0) echo(ends[1], message);
   std::vector<double> one_way;
   for (int i = 0; i < pairs; ++i) {
     Clock::time_point start;
