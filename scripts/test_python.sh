@@ -27,7 +27,7 @@ fail() {
 # install ARGS : uv unpacks gigabytes of torch's libraries side by side; pip does where uv cannot reach the index.
 install() {
   "$environment/bin/pip" install -q uv &&
-    "$environment/bin/uv" --system-certs pip install -q --python "$environment/bin/python" "$@" ||
+    "$environment/bin/uv" --system-certs pip install -q --compile-bytecode --python "$environment/bin/python" "$@" ||
     "$environment/bin/pip" install -q "$@"
 }
 

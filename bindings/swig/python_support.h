@@ -91,8 +91,10 @@ typedef struct ra_allgather {
 
 static int ra_gathered(PyObject* parts, int32_t world_size, uint64_t bytes, char* all) {
   if (!PySequence_Check(parts) || PySequence_Size(parts) != world_size) {
+    /* not what it holds: the ranks' secret is in there */
     PyErr_Format(PyExc_ValueError,
-                 "allgather returned %R; expected a sequence of %d bytes objects, one a rank", parts,
+                 "allgather returned %R of %lld entries; expected a sequence of %d bytes objects, one a rank",
+                 (PyObject*)Py_TYPE(parts), PySequence_Check(parts) ? (long long)PySequence_Size(parts) : -1,
                  (int)world_size);
     return -1;
   }

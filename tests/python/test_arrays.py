@@ -86,6 +86,18 @@ def test_outputs_are_written_where_the_caller_says():
     close(out, attention(q, k, v, visible(6, 6))[0], LIMIT[torch.float32])
 
 
+def test_negated_views_of_torch():
+    """Their memory holds the negative of their values."""
+    q, k, v = (torch.from_numpy(x) for x in values())
+    got = ringattn.attend(torch._neg_view(-q), k, torch._neg_view(-v))
+    close(got, attention(q, k, v, visible(6, 6))[0], LIMIT[torch.float32])
+    plan_out = torch._neg_view(torch.zeros(1, 6, 2, 8))
+    with ringattn.local_group(1) as group:
+        plan = ringattn.Plan(group[0], ringattn.Problem(seq_q=6, seq_k=6, heads=2, head_dim_qk=8))
+        with pytest.raises(ValueError, match="o is a negated view"):
+            plan.forward(q, k, v, out=plan_out)
+
+
 def test_inputs_are_not_written():
     arrays = values()
     for x in arrays:

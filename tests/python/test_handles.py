@@ -84,6 +84,79 @@ def test_a_rank_refused_in_python_answers_its_peers(ring):
     assert max(run_ranks(group, mean_so_far)) < 1e-5
 
 
+WRONG = {
+    "numpy": [
+        {"q": "text"},
+        {"v": np.zeros((1, 8, 1, 1))},
+        {"mask": "casual"},
+        {"scale": 0},
+        {"cu_seqlens_q": [0, "a"]},
+        {"dtype_out": "int9"},
+        {"window": (1,)},
+    ],
+    "torch": [{"v": np.zeros((1, 8, 1, 1))}, {"mask": "casual"}, {"scale": 0}, {"window": (1,)}],
+}
+
+
+@pytest.mark.parametrize("kind, wrong", [(kind, wrong) for kind, all in WRONG.items() for wrong in all])
+def test_attend_refused_in_python_answers_its_peers(ring, kind, wrong):
+    """What never reaches the library is heard by the other rank at once, instead of after arrival_timeout."""
+    import ringattn.torch
+    import torch
+
+    attend = ringattn.attend if kind == "numpy" else ringattn.torch.attend
+    heard = {}
+
+    def rank(comm):
+        x = np.zeros((1, 8, 1, 1), np.float32)
+        given = dict(q=x, k=x, v=x, mask="causal", seq=16) | (wrong if comm.rank == 1 else {})
+        if kind == "torch":
+            given = {name: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for name, a in given.items()}
+        try:
+            attend(given.pop("q"), given.pop("k"), given.pop("v"), comm=comm, **given)
+        except Exception as error:  # looked at below
+            heard[comm.rank] = error
+
+    group = ring(2, arrival_timeout=30)
+    start = time.monotonic()
+    run_ranks(group, rank)
+    assert time.monotonic() - start < 15
+    assert not isinstance(heard[1], ringattn.Error)
+    assert isinstance(heard[0], (ringattn.PeerRefusedError, ringattn.RankMismatchError)), heard[0]
+    assert max(run_ranks(group, mean_so_far)) < 1e-5
+
+
+def test_a_comm_in_use_is_not_closed(ring):
+    group = ring(2, arrival_timeout=30)
+    thread = threading.Thread(target=lambda: ringattn.Plan(group[0], PROBLEM))
+    thread.start()
+    time.sleep(0.3)
+    with pytest.raises(ringattn.BusyError, match="this Comm is in use by another thread"):
+        group[0].close()
+    ringattn.Plan(group[1], PROBLEM)
+    thread.join()
+    group[0].close()
+
+
+def test_attend_without_a_comm_from_many_threads():
+    failures = []
+
+    def one():
+        x = np.ones((1, 32, 2, 8), np.float32)
+        try:
+            for _ in range(30):
+                assert (ringattn.attend(x, x, x, mask="causal") == 1).all()
+        except BaseException as error:  # looked at below
+            failures.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
 def test_ranks_that_disagree_hear_the_same(ring):
     def rank(comm):
         with pytest.raises(ringattn.RankMismatchError, match="heads") as caught:
@@ -133,7 +206,7 @@ def test_a_plan_in_use_is_not_closed(ring):
     thread = threading.Thread(target=lambda: plans[0].forward(x, x, x))
     thread.start()
     time.sleep(0.3)
-    with pytest.raises(ringattn.BusyError, match="executed by another thread"):
+    with pytest.raises(ringattn.BusyError, match="in use by another thread"):
         plans[0].close()
     plans[1].forward(x, x, x)
     thread.join()

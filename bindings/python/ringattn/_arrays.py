@@ -47,6 +47,10 @@ def view(array, name: str, axes: str, *, writable: bool = False, lse: bool = Fal
     """The memory of an array as a tensor. `dtype`: what 16-bit unsigned integers stand for."""
     if isinstance(array, core.View):
         return array
+    if _is(array, "torch", "Tensor") and array.is_neg():  # its memory holds the negative of its values
+        if writable:
+            raise ValueError(f"{name} is a negated view; expected memory that holds its own values")
+        array = array.resolve_neg()
     return core.View(array, name, int(writable), axes, "bhsd" if lse else "bshd", dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -43,7 +44,7 @@ class Handle:
         """Ends this handle and everything that was made from it. A second call does nothing."""
         if self._running:
             raise BusyError(
-                f"this {type(self).__name__} is being executed by another thread; wait for it before closing it"
+                f"this {type(self).__name__} is in use by another thread; wait for it before closing it"
             )
         for child in list(self._children):
             child.close()
@@ -60,6 +61,18 @@ class Handle:
         raise TypeError(
             f"a {type(self).__name__} cannot be pickled or copied: it belongs to this process; make another one there"
         )
+
+
+@contextlib.contextmanager
+def in_use(*handles: Handle):
+    """While the library works with them, they are not to be closed."""
+    for handle in handles:
+        handle._running += 1
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle._running -= 1
 
 
 class Context(Handle):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
 from . import _arrays, core
 from ._handles import Context, default_context
-from .comm import Comm, Group, local_group
+from .comm import Comm, Group, answering_peers, local_group
 from .plan import Plan, PlanGroup
 from .problem import Call, Problem
 
@@ -29,16 +30,15 @@ def plan_for(comm: Comm | Group, problem: Problem) -> Plan | PlanGroup:
     return plan
 
 
-_alone: dict[int, Group] = {}
+_alone = threading.local()
 
 
 def comm_alone() -> Comm:
-    """A ring of one rank, on the default context."""
+    """A ring of one rank, on the default context; each thread has its own, as collective calls on a comm come from one."""
     context = default_context()
-    group = _alone.get(id(context))
-    if group is None or group[0].closed:
-        _alone.clear()
-        group = _alone[id(context)] = local_group(1, context=context)
+    group = getattr(_alone, "group", None)
+    if group is None or group[0].closed or group.context is not context:
+        group = _alone.group = local_group(1, context=context)
     return group[0]
 
 
@@ -76,7 +76,7 @@ def attend(
     """softmax(scale * q k^T + mask) v over a sequence that is sharded across the ranks of `comm`.
 
     q [batch, local q, heads, dim], k [batch, local k, kv_heads, dim], v [batch, local k, kv_heads, dim_v]: this rank's
-    shards, of any kind (numpy, torch, jax, anything with DLPack or a buffer) and any strides, read without a copy.
+    shards, of any kind (numpy, torch, jax, anything with DLPack or a buffer) and any strides from 0 on, read without a copy.
     Returns o [batch, local q, heads, dim_v] in the kind of q; with return_lse also lse [batch, heads, local q].
 
     comm: None = a ring of one: the arrays are the whole sequence. A Group: lists of shards, one a rank, and lists back.
@@ -88,34 +88,41 @@ def attend(
 
     Collective: every rank of the comm makes the same call. Plans are kept by the comm; the first call makes one.
     """
-    many = isinstance(comm, Group)
     comm = comm if comm is not None else comm_alone()
-    axes, number = _arrays.axes_of(layout), _arrays.dtype_number("dtype", dtype)
-    names = dict(q=q, k=k, v=v)
-    if many:
-        for name, entries in names.items():
-            if not isinstance(entries, (list, tuple)) or len(entries) != len(comm):
-                raise ValueError(f"{name} is not a list of {len(comm)} shards; expected one a rank of the Group")
-    first = {
-        n: [_arrays.view(x, n, axes, dtype=number) for x in (entries if many else [entries])]
-        for n, entries in names.items()
-    }
-    seq_q, seq_k = _lengths(seq, first, comm.world_size, many)
-    qs, ks, vs = first["q"][0].shape(), first["k"][0].shape(), first["v"][0].shape()
-    left, right = window_of(window)
-    call = None
-    if cu_seqlens_q is not None or cu_seqlens_k is not None or query_offset is not None:
-        call = Call(cu_seqlens_q, cu_seqlens_k, query_offset)
-        max_sequences = max(max_sequences, call._call.sequences)
-    problem = Problem(
-        batch=qs[0], seq_q=seq_q, seq_k=seq_k, heads=qs[2], kv_heads=ks[2], head_dim_qk=qs[3], head_dim_v=vs[3],
-        dtype=_arrays.DTYPE_NAMES[first["q"][0].dtype()], dtype_out=dtype_out, mask=mask, window_left=left, window_right=right,
-        scale=scale, partition=partition, stripe=stripe, scope=scope, query_cut=query_cut, max_sequences=max_sequences,
-    )  # fmt: skip
+    if not isinstance(comm, (Comm, Group)):
+        raise TypeError(f"comm is {comm!r}; expected a Comm, a Group or None")
+    many = isinstance(comm, Group)
+    with answering_peers(comm):
+        first = _views(dict(q=q, k=k, v=v), len(comm) if many else None, layout, dtype)
+        seq_q, seq_k = _lengths(seq, first, comm.world_size, many)
+        qs, ks, vs = (first[name][0].shape() for name in "qkv")
+        left, right = window_of(window)
+        call = None
+        if cu_seqlens_q is not None or cu_seqlens_k is not None or query_offset is not None:
+            call = Call(cu_seqlens_q, cu_seqlens_k, query_offset)
+            max_sequences = max(max_sequences, call._call.sequences)
+        problem = Problem(
+            batch=qs[0], seq_q=seq_q, seq_k=seq_k, heads=qs[2], kv_heads=ks[2], head_dim_qk=qs[3], head_dim_v=vs[3],
+            dtype=_arrays.DTYPE_NAMES[first["q"][0].dtype()], dtype_out=dtype_out, mask=mask, window_left=left,
+            window_right=right, scale=scale, partition=partition, stripe=stripe, scope=scope, query_cut=query_cut,
+            max_sequences=max_sequences,
+        )  # fmt: skip
     results = plan_for(comm, problem).forward(q, k, v, call=call, layout=layout, lse=return_lse, dtype=dtype)
     if return_lse:
         return tuple(map(list, zip(*results))) if many else results
     return [o for o, _ in results] if many else results[0]
+
+
+def _views(arrays: dict, count: int | None, layout: str, dtype: str | None) -> dict[str, list[core.View]]:
+    """Views of the arrays; of lists of `count` shards, one a rank of a Group, or of single ones (None)."""
+    axes, number = _arrays.axes_of(layout), _arrays.dtype_number("dtype", dtype)
+    for name, entries in arrays.items():
+        if count is not None and (not isinstance(entries, (list, tuple)) or len(entries) != count):
+            raise ValueError(f"{name} is not a list of {count} shards; expected one a rank of the Group")
+    return {
+        name: [_arrays.view(x, name, axes, dtype=number) for x in ([entries] if count is None else entries)]
+        for name, entries in arrays.items()
+    }
 
 
 def _lengths(seq, views: dict, world_size: int, many: bool) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from . import core
 from ._handles import Context, Handle, default_context
+from .errors import Error
 
 
 def _milliseconds(name: str, seconds: float | None) -> int:
@@ -59,6 +61,23 @@ def interruptible(call: Callable, abort: Callable | None = None):
     if failure:
         raise failure[0]
     return result[0]
+
+
+@contextlib.contextmanager
+def answering_peers(comm: Comm | Group | None):
+    """What Python refuses before a collective call must still be heard by the other ranks, or they would wait for this
+    one: the library is asked for a plan that it refuses too."""
+    try:
+        yield
+    except Error:
+        raise  # the library has refused, on every rank
+    except Exception:
+        if isinstance(comm, Comm) and comm.world_size > 1 and not comm.closed:
+            with contextlib.suppress(Error):
+                interruptible(
+                    lambda: core.plan_create(comm._pointer, core.plan_desc()), lambda: comm.abort("interrupted")
+                )
+        raise
 
 
 _numbers = itertools.count(1)

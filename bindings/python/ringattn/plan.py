@@ -12,8 +12,8 @@ import numpy as np
 
 from . import _arrays, core
 from ._execute import Backward, Forward
-from ._handles import Context, Handle, default_context
-from .comm import Comm, Group, interruptible
+from ._handles import Context, Handle, default_context, in_use
+from .comm import Comm, Group, answering_peers, interruptible
 from .errors import Error
 from .problem import AXES, Call, Problem, call_pointer, chosen
 from .request import Request
@@ -143,8 +143,10 @@ class Plan(PlanBase):
     the same order, each on its own comm."""
 
     def __init__(self, comm: Comm, problem: Problem):
-        desc, keep = problem._desc()
-        pointer = interruptible(lambda: core.plan_create(comm._pointer, desc), lambda: comm.abort("interrupted"))
+        with answering_peers(comm):
+            desc, keep = problem._desc()
+        with in_use(comm):
+            pointer = interruptible(lambda: core.plan_create(comm._pointer, desc), lambda: comm.abort("interrupted"))
         del keep
         self._made(pointer, comm, problem)
 
@@ -181,7 +183,7 @@ class Plan(PlanBase):
         """(o, lse) of this rank's shard. Collective; blocks.
 
         q [batch, local q, heads, head_dim_qk], k [batch, local k, kv_heads, head_dim_qk], v [batch, local k, kv_heads,
-        head_dim_v], in the order of `layout` ("bshd", "bhsd", "sbhd", or "thd" without batch); any strides, any kind of
+        head_dim_v], in the order of `layout` ("bshd", "bhsd", "sbhd", or "thd" without batch); any strides from 0 on, any kind of
         array. o is like q with head_dim_v; lse [batch, heads, local q], float32, natural log (None with lse=False).
         out, out_lse: write there instead of into new arrays. dtype="bfloat16": arrays of uint16 hold that.
         """
@@ -259,9 +261,10 @@ class PlanGroup(Sequence):
             raise ValueError(f"problems has {len(each)} entries; expected {len(group)}, one a rank")
         made = [problem._desc() for problem in each]
         abort = lambda: [comm.abort("interrupted") for comm in group]  # noqa: E731
-        pointers = interruptible(
-            lambda: core.plan_create_array([comm._pointer for comm in group], [desc for desc, _ in made]), abort
-        )
+        with in_use(*group):
+            pointers = interruptible(
+                lambda: core.plan_create_array([comm._pointer for comm in group], [desc for desc, _ in made]), abort
+            )
         return cls([Plan.__new__(Plan)._made(*entry) for entry in zip(pointers, group, each)])
 
     def __len__(self) -> int:

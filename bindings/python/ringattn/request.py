@@ -76,7 +76,7 @@ class Request:
         return self._outcome
 
     def cancel(self) -> None:
-        """Asks for its end on every rank; any thread. `wait` then raises CanceledError, unless it had ended before."""
+        """Asks for its end on every rank; any thread. `wait` then raises CanceledError, but on ranks whose part is done."""
         with self._lock:
             if not self.done:
                 core.request_cancel(self._handle)

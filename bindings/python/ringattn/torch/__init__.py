@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from .._handles import Context
 from ..attention import window_of
-from ..comm import Comm, Group
+from ..comm import Comm, Group, answering_peers
 from . import _ops
 
 __all__ = ["attend", "comm_from_group"]
@@ -56,6 +56,23 @@ def attend(
     """
     if isinstance(comm, Group):
         raise TypeError("comm is a Group; expected a Comm, one for each rank's thread (or use ringattn.attend)")
+    if torch.compiler.is_compiling():  # which does not trace through the other ranks
+        left, right, seq_q, seq_k = _checked(q, k, v, window, seq)
+    else:
+        with answering_peers(comm):
+            left, right, seq_q, seq_k = _checked(q, k, v, window, seq)
+    grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    o, lse = torch.ops.ringattn.attend(
+        q, k, v, _lengths("cu_seqlens_q", cu_seqlens_q, q), _lengths("cu_seqlens_k", cu_seqlens_k, q), query_offset,
+        _ops.ALONE if comm is None else comm._number, mask, left, right, scale,
+        partition, stripe, scope, query_cut, seq_q, seq_k, max_sequences,
+        dtype_out or "", layout, grad,
+    )  # fmt: skip
+    return (o, lse) if return_lse else o
+
+
+def _checked(q, k, v, window, seq) -> tuple[int, int, int, int]:
+    """(left, right, queries, keys) in the operators' integers; refuses tensors that no kernel takes."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise TypeError(f"{name} has dtype {x.dtype}; expected float32, float16 or bfloat16")
@@ -64,15 +81,8 @@ def attend(
         if x.device.type not in ("cpu", "meta"):
             raise NotImplementedError(f"{name} is on {x.device}; expected the CPU: this version has no other kernels")
     left, right = window_of(window)
-    seq_q, seq_k = seq if isinstance(seq, (tuple, list)) else (seq, seq)
-    grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    o, lse = torch.ops.ringattn.attend(
-        q, k, v, _lengths("cu_seqlens_q", cu_seqlens_q, q), _lengths("cu_seqlens_k", cu_seqlens_k, q), query_offset,
-        _ops.ALONE if comm is None else comm._number, mask, _bound("left", left), _bound("right", right), scale,
-        partition, stripe, scope, query_cut, -1 if seq_q is None else seq_q, -1 if seq_k is None else seq_k, max_sequences,
-        dtype_out or "", layout, grad,
-    )  # fmt: skip
-    return (o, lse) if return_lse else o
+    pair = tuple(-1 if x is None else x for x in (seq if isinstance(seq, (tuple, list)) else (seq, seq)))
+    return _bound("left", left), _bound("right", right), *pair
 
 
 def _bound(side: str, value: int | None) -> int:

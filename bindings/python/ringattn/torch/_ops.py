@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import _arrays
 from ..attention import comm_alone, plan_for
-from ..comm import Comm, by_number
+from ..comm import Comm, answering_peers, by_number
 from ..errors import ClosedError
 from ..problem import Call, Problem
 
@@ -59,14 +59,15 @@ def _plan(
     axes = _arrays.axes_of(layout)
     sq, sk, sv = (_sizes(x, axes) for x in (q, k, v))
     ring = comm_of(comm)
-    problem = Problem(
-        batch=sq["b"], seq_q=seq_q if seq_q >= 0 else sq["s"] * ring.world_size,
-        seq_k=seq_k if seq_k >= 0 else sk["s"] * ring.world_size,
-        heads=sq["h"], kv_heads=sk["h"], head_dim_qk=sq["d"], head_dim_v=sv["d"], dtype=q.dtype, dtype_out=dtype_out or None,
-        mask=mask, window_left=None if left == UNBOUNDED else left, window_right=None if right == UNBOUNDED else right,
-        scale=scale, partition=partition, stripe=stripe, scope=scope, query_cut=query_cut,
-        max_sequences=max(max_sequences, 0 if cu_q is None else cu_q.numel() - 1), backward=backward,
-    )  # fmt: skip
+    with answering_peers(ring):
+        problem = Problem(
+            batch=sq["b"], seq_q=seq_q if seq_q >= 0 else sq["s"] * ring.world_size,
+            seq_k=seq_k if seq_k >= 0 else sk["s"] * ring.world_size,
+            heads=sq["h"], kv_heads=sk["h"], head_dim_qk=sq["d"], head_dim_v=sv["d"], dtype=q.dtype, dtype_out=dtype_out or None,
+            mask=mask, window_left=None if left == UNBOUNDED else left, window_right=None if right == UNBOUNDED else right,
+            scale=scale, partition=partition, stripe=stripe, scope=scope, query_cut=query_cut,
+            max_sequences=max(max_sequences, 0 if cu_q is None else cu_q.numel() - 1), backward=backward,
+        )  # fmt: skip
     return plan_for(ring, problem)
 
 
@@ -180,7 +181,11 @@ def backward_op(
     )
     tensors = [x.detach() for x in (q, k, v, o, lse)]
     return plan.backward(
-        *tensors, _innermost(d_o), d_lse=_innermost(d_lse), call=_call(cu_q, cu_k, query_offset), layout=layout
+        *tensors,
+        _innermost(d_o.detach()),
+        d_lse=_innermost(d_lse.detach()),
+        call=_call(cu_q, cu_k, query_offset),
+        layout=layout,
     )
 
 
