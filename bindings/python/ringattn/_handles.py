@@ -43,9 +43,7 @@ class Handle:
     def close(self) -> None:
         """Ends this handle and everything that was made from it. A second call does nothing."""
         if self._running:
-            raise BusyError(
-                f"this {type(self).__name__} is in use by another thread; wait for it before closing it"
-            )
+            raise BusyError(f"this {type(self).__name__} is in use by another thread; wait for it before closing it")
         for child in list(self._children):
             child.close()
         self._finalizer()
