@@ -35,27 +35,9 @@ def _sizes(x: Tensor, axes: str) -> dict[str, int]:
     return {"b": 1} | dict(zip(axes, x.shape))
 
 
-def _plan(
-    q,
-    k,
-    v,
-    cu_q,
-    comm,
-    mask,
-    left,
-    right,
-    scale,
-    partition,
-    stripe,
-    scope,
-    query_cut,
-    seq_q,
-    seq_k,
-    max_sequences,
-    dtype_out,
-    layout,
-    backward,
-):
+def _plan(q, k, v, cu_q, cu_k, query_offset, comm, mask, left, right, scale, partition, stripe, scope, query_cut, seq_q,
+          seq_k, max_sequences, dtype_out, layout, backward):  # fmt: skip
+    """(plan, what goes with each of its executions)."""
     axes = _arrays.axes_of(layout)
     sq, sk, sv = (_sizes(x, axes) for x in (q, k, v))
     ring = comm_of(comm)
@@ -68,9 +50,10 @@ def _plan(
             scale=scale, partition=partition, stripe=stripe, scope=scope, query_cut=query_cut,
             max_sequences=max(max_sequences, 0 if cu_q is None else cu_q.numel() - 1), backward=backward,
         )  # fmt: skip
-    return plan_for(ring, problem)
+    return plan_for(ring, problem), dict(call=_call(cu_q, cu_k, query_offset), layout=layout)
 
 
+# The arguments that both operators share; they pass them on by position.
 _WHAT = (
     "Tensor? cu_q, Tensor? cu_k, int? query_offset, int comm, str mask, int left, int right, float? scale, str partition, "
     "int stripe, str scope, str query_cut, int seq_q, int seq_k, int max_sequences, str dtype_out, str layout, bool grad"
@@ -80,113 +63,19 @@ _WHAT = (
 @torch.library.custom_op(
     "ringattn::attend", mutates_args=(), schema=f"(Tensor q, Tensor k, Tensor v, {_WHAT}) -> (Tensor, Tensor)"
 )
-def attend_op(
-    q,
-    k,
-    v,
-    cu_q,
-    cu_k,
-    query_offset,
-    comm,
-    mask,
-    left,
-    right,
-    scale,
-    partition,
-    stripe,
-    scope,
-    query_cut,
-    seq_q,
-    seq_k,
-    max_sequences,
-    dtype_out,
-    layout,
-    grad,
-):
-    plan = _plan(
-        q,
-        k,
-        v,
-        cu_q,
-        comm,
-        mask,
-        left,
-        right,
-        scale,
-        partition,
-        stripe,
-        scope,
-        query_cut,
-        seq_q,
-        seq_k,
-        max_sequences,
-        dtype_out,
-        layout,
-        grad,
-    )
-    return plan.forward(q.detach(), k.detach(), v.detach(), call=_call(cu_q, cu_k, query_offset), layout=layout)
+def attend_op(q, k, v, *what):
+    plan, each = _plan(q, k, v, *what)
+    return plan.forward(q.detach(), k.detach(), v.detach(), **each)
 
 
 @torch.library.custom_op(
     "ringattn::attend_backward", mutates_args=(),
     schema=f"(Tensor d_o, Tensor d_lse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_WHAT}) -> (Tensor, Tensor, Tensor)",
 )  # fmt: skip
-def backward_op(
-    d_o,
-    d_lse,
-    q,
-    k,
-    v,
-    o,
-    lse,
-    cu_q,
-    cu_k,
-    query_offset,
-    comm,
-    mask,
-    left,
-    right,
-    scale,
-    partition,
-    stripe,
-    scope,
-    query_cut,
-    seq_q,
-    seq_k,
-    max_sequences,
-    dtype_out,
-    layout,
-    grad,
-):
-    plan = _plan(
-        q,
-        k,
-        v,
-        cu_q,
-        comm,
-        mask,
-        left,
-        right,
-        scale,
-        partition,
-        stripe,
-        scope,
-        query_cut,
-        seq_q,
-        seq_k,
-        max_sequences,
-        dtype_out,
-        layout,
-        grad,
-    )
+def backward_op(d_o, d_lse, q, k, v, o, lse, *what):
+    plan, each = _plan(q, k, v, *what)
     tensors = [x.detach() for x in (q, k, v, o, lse)]
-    return plan.backward(
-        *tensors,
-        _innermost(d_o.detach()),
-        d_lse=_innermost(d_lse.detach()),
-        call=_call(cu_q, cu_k, query_offset),
-        layout=layout,
-    )
+    return plan.backward(*tensors, _innermost(d_o.detach()), d_lse=_innermost(d_lse.detach()), **each)
 
 
 def _innermost(x: Tensor) -> Tensor:
@@ -199,29 +88,8 @@ def _out_dtype(q: Tensor, dtype_out: str):
 
 
 @attend_op.register_fake
-def _(
-    q,
-    k,
-    v,
-    cu_q,
-    cu_k,
-    query_offset,
-    comm,
-    mask,
-    left,
-    right,
-    scale,
-    partition,
-    stripe,
-    scope,
-    query_cut,
-    seq_q,
-    seq_k,
-    max_sequences,
-    dtype_out,
-    layout,
-    grad,
-):
+def _(q, k, v, *what):
+    *_, dtype_out, layout, _ = what
     axes = _arrays.axes_of(layout)
     sizes = _sizes(q, axes)
     o = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=_out_dtype(q, dtype_out))
